@@ -103,13 +103,11 @@ class GroupsView(FilteredView):
     """The state of the screen: the groups, the order, the filter, and the chosen one."""
 
     def __init__(self, select: Select, sorts: Sequence[str], sort: str) -> None:
-        super().__init__()
+        super().__init__(sorts, sort)
         self._select = select
-        self._sorts = sorts
         self._snapshots: Sequence[GroupSnapshot] = ()
         self._found: list[Inspection] = []
         self.folded = 0
-        self.sort = sort
         self.chosen = ""
         self.at: datetime | None = None
 
@@ -125,7 +123,7 @@ class GroupsView(FilteredView):
 
     def _arrange(self) -> None:
         self._found, self.folded = self._select(self._snapshots, self.sort)
-        self.choose(0)
+        self.move(0)
 
     @property
     def rows(self) -> list[Inspection]:
@@ -136,10 +134,10 @@ class GroupsView(FilteredView):
         """The number of groups whose worst finding is so severe."""
         return sum(one.worst is not None and one.worst.severity == severity for one in self._found)
 
-    def choose(self, step: int) -> None:
+    def move(self, step: int | None) -> None:
         """Choose the group that is ``step`` lines below; the first one, where the chosen one is gone."""
         names = [one.snapshot.group for one in self.rows]
-        place = names.index(self.chosen) + step if self.chosen in names else 0
+        place = names.index(self.chosen) + (step or 0) if self.chosen in names else 0
         place = max(0, min(place, len(names) - 1))
         self.chosen = names[place] if names else ""
         self.scroll = max(place - self.shown + 1, min(self.scroll, place))
@@ -148,25 +146,11 @@ class GroupsView(FilteredView):
         return super().ends(key) or (key == "enter" and not self.typing and bool(self.chosen))
 
     def press(self, key: Key) -> bool:
-        if self.typing:
-            self._type(key)
-            self.choose(0)
-            return True
-        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -self.shown, "page-down": self.shown}
-        steps |= {"home": -len(self._found), "end": len(self._found)}
-        if key in steps:
-            self.choose(steps[key])
-        elif key == "s":
-            self.sort = self._sorts[(self._sorts.index(self.sort) + 1) % len(self._sorts)]
+        before = self.sort
+        has_meaning = super().press(key)
+        if self.sort != before:
             self._arrange()
-        elif key == "/":
-            self.typing = True
-        elif key == "escape":
-            self.filter = ""
-            self.choose(0)
-        else:
-            return False
-        return True
+        return has_meaning
 
 
 def groups_frame(view: GroupsView, columns: int, lines: int, style: Style) -> list[str]:
@@ -179,7 +163,7 @@ def groups_frame(view: GroupsView, columns: int, lines: int, style: Style) -> li
     found = [style.style(fit(f"{title}{' ' * gap}{clock}" if gap >= 2 else title, columns), "title")]
     found.append(style.style(fit(view.note, columns), "warn"))
     view.shown = max(1, lines - 4)
-    view.choose(0)
+    view.move(0)
     visible = rows[view.scroll : view.scroll + view.shown]
     table = fitted_lines(map(_cells, visible), _HEADS, columns - 2, _SPARE)
     for one, line in zip([None, *visible], table, strict=True):

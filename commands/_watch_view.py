@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.groups.chart_axes import short_number
@@ -22,18 +23,19 @@ from ._terminal_text import escape, fitting, one_line, width
 if TYPE_CHECKING:
     from ._watch_screen import Key
 
-Sort: TypeAlias = Literal["lag", "name", "owner", "rate"]
-SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+SORTS: Final = ("lag", "name", "owner", "rate")
 #: Events that are kept for the screen.
 MAX_EVENTS: Final = 500
 #: Keys that choose an order at once.
-_DIRECT: Final[dict[str, Sort]] = {"l": "lag", "n": "name", "o": "owner", "r": "rate"}
+_DIRECT: Final = {"l": "lag", "n": "name", "o": "owner", "r": "rate"}
 
 
 class FilteredView(ABC):
-    """The state of a screen with a filter."""
+    """The state of a screen with rows in an order, and a filter."""
 
-    def __init__(self) -> None:
+    def __init__(self, sorts: Sequence[str], sort: str) -> None:
+        self.sorts = sorts
+        self.sort = sort
         self.filter = ""
         self.typing = False
         self.scroll = 0
@@ -45,8 +47,29 @@ class FilteredView(ABC):
         self.ended_by: Key = ""
 
     @abstractmethod
+    def move(self, step: int | None) -> None:
+        """Move by so many rows; None: another order or filter has been chosen."""
+
     def press(self, key: Key) -> bool:
         """Handle a key; True if it has a meaning here."""
+        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -self.shown, "page-down": self.shown}
+        steps |= {"home": -sys.maxsize, "end": sys.maxsize}
+        if self.typing:
+            self._type(key)
+            self.move(None)
+        elif key in steps:
+            self.move(steps[key])
+        elif key == "s":
+            self.sort = self.sorts[(self.sorts.index(self.sort) + 1) % len(self.sorts)]
+            self.move(None)
+        elif key == "/":
+            self.typing = True
+        elif key == "escape":
+            self.filter = ""
+            self.move(None)
+        else:
+            return False
+        return True
 
     def ends(self, key: Key) -> bool:
         """Whether a key ends the screen."""
@@ -67,14 +90,13 @@ class View(FilteredView):
     back to another screen."""
 
     def __init__(self, group: str, *, is_inner: bool = False) -> None:
-        super().__init__()
+        super().__init__(SORTS, "lag")
         self.group = group
         self.is_inner = is_inner
         self.state: WatchedGroup | None = None
         self.trends = LagTrends()
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.rebalancing_since: int | None = None
-        self.sort: Sort = "lag"
         self.paused = False
         self.help = False
         #: Keys in the last line besides those of every screen.
@@ -117,40 +139,22 @@ class View(FilteredView):
                 rows.sort(key=lambda row: (row[2].consumed is None, -(row[2].consumed or 0), row[0]))
         return rows
 
+    def move(self, step: int | None) -> None:
+        self.scroll = 0 if step is None else max(0, self.scroll + step)
+
     def press(self, key: Key) -> bool:
         if self.typing:
-            self._type(key)
-            self.scroll = 0
-            return True
+            return super().press(key)
         match key:
-            case "s":
-                self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
-                self.scroll = 0
             case "l" | "n" | "o" | "r":
                 self.sort, self.scroll = _DIRECT[key], 0
-            case "/":
-                self.typing = True
-            case "escape":
-                self.filter, self.help = "", False
             case "p" | " ":
                 self.paused = not self.paused
             case "?" | "h":
                 self.help = not self.help
-            case "up" | "k":
-                self.scroll -= 1
-            case "down" | "j":
-                self.scroll += 1
-            case "page-up":
-                self.scroll -= self.shown
-            case "page-down":
-                self.scroll += self.shown
-            case "home":
-                self.scroll = 0
-            case "end":
-                self.scroll = len(self.state.partitions) if self.state is not None else 0
             case _:
-                return False
-        self.scroll = max(0, self.scroll)
+                self.help = self.help and key != "escape"
+                return super().press(key)
         return True
 
 
