@@ -121,7 +121,7 @@ def test_a_bar_counts_messages_and_bytes(
     assert code == 0, shown
     size = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet"))
     assert f"{MESSAGES}/{MESSAGES}" in shown
-    assert f"{size / 1000:.0f} kB" in shown
+    assert f"{size / 1000:.1f} kB" in shown
     assert shown.rindex(f"{MESSAGES}/{MESSAGES}") < shown.index("topic ")
 
 
