@@ -28,7 +28,7 @@ def migrate_group(
     ctx: typer.Context,
     group: OptionalGroupArgument = None,
     to: Annotated[
-        Literal["kafka", "zookeeper"] | None,
+        Literal["zookeeper", "kafka"] | None,
         option("--to", help="The store to which the offsets go. Default with --to-cluster: kafka."),
     ] = None,
     to_cluster: Annotated[
