@@ -29,7 +29,6 @@ from zkgroup.export.planning.export_request import COMMITTED, EARLIEST
 from zkgroup.export.stores import object_store
 from zkgroup.export.stores.object_store import ObjectStore, store_failure, uri_with_defaults, without_secrets
 from zkgroup.export.stores.store import Store, open_store
-from zkgroup.export.tasks.staging import Staging
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Get, Node
@@ -217,7 +216,7 @@ def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
     """What is for a store grows in a folder of the machine first."""
     full = OSError(errno.ENOSPC, "No space left on device")
     assert isinstance(store, ObjectStore)
-    reported = Staging(store.address, "work").failure(full)
+    reported = store.work_failure(full)
     where = f"{tempfile.gettempdir()} on {socket.gethostname()}"
     assert reported.message == f"cannot write to {where}, where files grow: No space left on device"
     assert reported.remedy == Remedy("make room there, or let TMPDIR name another folder, then run it again")

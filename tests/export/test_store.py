@@ -13,7 +13,7 @@ from exports import as_nobody, files_in
 from zkgroup.errors import RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
-from zkgroup.export.stores.store import FolderStore, UnlistableError, remedy_of
+from zkgroup.export.stores.store import FolderStore, remedy_of
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_run_that_is_decided_has_its_destination(number: int) -> None:
 
 
 def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
-    """As ``lost+found`` to all but root; what it is in the way of decides the caller."""
+    """As ``lost+found`` to all but root: in the way where a topic's folder is, and nowhere else."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "lost+found")
         folder.mkdir(mode=0o700)
@@ -323,29 +323,26 @@ def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
         listed.mkdir()
         (listed / "file").touch()
         listed.chmod(0o444)
-        for there in ("aside/a", "aside/c"):
-            Path(name, there).mkdir(parents=True)
-            Path(name, there, "file").touch()
-        closed = Path(name, "aside/b")
-        closed.mkdir(mode=0)
-        Path(name, "aside/away").symlink_to(folder / "file")
+        topic = Path(name, "topic=t/partition=0")
+        topic.mkdir(parents=True)
+        (topic / "file").touch()
+        topic.parent.chmod(0o777)
         Path(name, "link").symlink_to(folder / "file")
         folder.chmod(0)
         try:
             with as_nobody():
-                with pytest.raises(UnlistableError) as raised:
+                with pytest.raises(ZkgroupError) as raised:
                     list(FolderStore(Path(name)).walk("lost+found"))
-                with pytest.raises(UnlistableError, match=r"cannot read .*/file: Permission denied"):
+                with pytest.raises(ZkgroupError, match=r"cannot read .*/file: Permission denied"):
                     FolderStore(Path(name)).size("lost+found/file")
                 destination = Destination(FolderStore(Path(name)))
-                warnings: list[str] = []
-                others = [file.name for file in destination.data_files(unlisted=warnings.append)]
-                assert others == ["aside/a/file", "aside/c/file"]  # whatever lies between them
-                closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
-                assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in warnings] == closed_ones
+                others = [file.name for file in destination.data_files()]
+                assert others == ["topic=t/partition=0/file"]
+                Path(name, "topic=t/partition=1").mkdir(mode=0)
+                with pytest.raises(ZkgroupError, match=r"cannot list .*/topic=t/partition=1: Permission denied"):
+                    list(destination.data_files())
         finally:
             folder.chmod(0o700)
             listed.chmod(0o700)
-            closed.chmod(0o700)
     assert raised.value.message == f"cannot list {folder}: Permission denied"
     assert raised.value.remedy == Remedy("let this user read there, or choose another --to")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -31,7 +32,6 @@ from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.planning.export_request import COMMITTED, EARLIEST
 from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
-from zkgroup.export.tasks.staging import Staging
 
 #: ``uri(prefix)``, or by way of another port.
 Uri = Callable[..., str]
@@ -87,11 +87,10 @@ def store(place: Uri) -> Store:
 def work(store: Store, content: bytes) -> str:
     """A task's file."""
     assert isinstance(store, ObjectStore)
-    file = Staging(store.address, "work").create()
+    file = store.create(f"work/{uuid4()}.tmp")
     file.sink.write(content)
-    name, size = file.finish()
-    assert size == len(content)
-    return name
+    assert file.finish() == len(content)
+    return file.name
 
 
 def test_a_store_keeps_documents_and_lists_them(store: Store) -> None:

@@ -253,12 +253,9 @@ def _check_files(
     unrecorded: list[VerifyRow] = []
     there: set[str] = set()
     calendars: dict[Layout, Calendar] = {}
-    unlisted: list[str] = []
     rewritten = tables if isinstance(tables, CommittedTables) else None
     topics = sorted({one.file.topic for one in expected.files.values()}) if rewritten else None
-    files = list(tables.files(topics, unlisted.append))
-    for why in unlisted:
-        note(f"{why}: its files are not verified")
+    files = list(tables.files(topics))
     known = [file for file in files if file.name in expected.files]
     contents = map_parallel(lambda file: read_file(destination, file.name), known)
     for file, content in zip(known, contents, strict=True):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -177,9 +177,7 @@ class DeltaTables(CommittedTables):
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def files(
-        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
-    ) -> Iterator[StoredFile]:
+    def files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
         names = [name for name in self._store.names("") if name != ROOT] if topics is None else topics
         for topic in names:
             if (table := self._open(topic)) is not None:

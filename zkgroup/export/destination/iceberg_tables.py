@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -199,9 +199,7 @@ class IcebergTables(CommittedTables):
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def files(
-        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
-    ) -> Iterator[StoredFile]:
+    def files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
         for topic in topics or ():
             for file in self._data_files(topic):
                 yield StoredFile(file.file_path.removeprefix(f"{self._root}/"), file.file_size_in_bytes)

@@ -28,11 +28,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RunRecord, damaged, decode_layout, decode_record, digest
-from zkgroup.export.stores.store import Store, UnlistableError, map_parallel
+from zkgroup.export.stores.store import Store, map_parallel
 from zkgroup.text import listed
 
 ROOT: Final = "_zkgroup"
@@ -210,26 +210,21 @@ class Destination:
                 if parts := read_name(file.name):
                     yield PublishedFile(file.name, file.size, parts)
 
-    def data_files(
-        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
-    ) -> Iterator[StoredFile]:
-        """All files but zkgroup's own: of these topics, or of all. ``unlisted`` receives folders that may not be
-        listed; without it these raise."""
+    def data_files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
+        """All files but zkgroup's own: of these topics, or of all. What is no topic's, as ``lost+found``, may be closed
+        to this user."""
         names = self.store.names("") if topics is None else [f"topic={topic}" for topic in topics]
         for name in names:
             if name == ROOT:
                 continue
             try:
-                size = self.store.size(name)
-            except UnlistableError as error:
-                if unlisted is None:
+                if (size := self.store.size(name)) is not None:
+                    yield StoredFile(name, size)
+                else:
+                    yield from self.store.walk(name)
+            except ZkgroupError:
+                if name.startswith("topic="):
                     raise
-                unlisted(error.message)
-                continue
-            if size is not None:
-                yield StoredFile(name, size)
-            else:
-                yield from self.store.walk(name, unlisted)
 
 
 #: Folders of so many partitions are listed one by one.

@@ -99,11 +99,9 @@ class TableFormat:
         """Make the files of a run, which have their final names, parts of the tables, with the offsets where it ends;
         may be repeated. Raises ``RefusedError`` where a table was rolled back since the run was planned."""
 
-    def files(
-        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
-    ) -> Iterator[StoredFile]:
+    def files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
         """The files that readers take for data: of these topics, or of all that were exported."""
-        return self._destination.data_files(topics, unlisted)
+        return self._destination.data_files(topics)
 
 
 class CommittedTables(TableFormat, ABC):

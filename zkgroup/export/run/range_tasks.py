@@ -10,10 +10,7 @@ from pathlib import PurePath
 from typing import Final, Literal
 
 from zkgroup import __version__
-from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.range_reader import describe_deleted
-from zkgroup.errors import OffsetsDeletedError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.accounting import overlaps, total
 from zkgroup.export.model.layout import Period, parse_compression
@@ -166,10 +163,6 @@ def refuse_unexplained(parts: Iterable[RecordPart]) -> None:
         )
 
 
-_SHOWN: Final = 3  # partitions in a message
-_DELETED: Final = "run it again: it asks with --on-mismatch how to continue"
-
-
 def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -> WrittenFiles:
     """Have a run's ranges read and written, to files in the run's folder."""
     total = sum(part.end - part.start for part in plan.partitions)
@@ -199,10 +192,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
         context.passed("runner started")
         context.progress(Progress("exporting", 0, total))
         tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
-        try:
-            answers = runner.run(settings, tasks, on_answer)
-        except OffsetsDeletedError as error:
-            raise RefusedError(_overtaken(plan, kafka, context.silence_timeout) or error.message, _DELETED) from None
+        answers = runner.run(settings, tasks, on_answer)
     context.passed("files written")
     return assemble(plan, answers)
 
@@ -226,27 +216,6 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
         only=_only(plan),
         cuts=_cuts(plan),
     )
-
-
-def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
-    """The planned offsets of all partitions that retention has deleted, in words. Empty if no broker answers."""
-    parts = [part for part in plan.partitions if part.start < part.end]
-    try:
-        logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)
-    except UnreachableError:
-        return ""
-    starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    return describe_overtaken(parts, starts)
-
-
-def describe_overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
-    """What logs that begin at ``starts`` have no more of what was planned, in words; none where it is all there."""
-    gone = [
-        describe_deleted(part.partition, part.start, part.end, low)
-        for part in parts
-        if part.start < min(low := starts.get(part.partition, 0), part.end)
-    ]
-    return listed(gone, "; ", most=_SHOWN)
 
 
 def _cuts(plan: RunPlan) -> dict[TopicPartition, list[int]]:

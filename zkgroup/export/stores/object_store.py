@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,8 +32,11 @@ import pyarrow.fs as pafs
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError, map_parallel, name_conflict
+from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError, WorkFile, map_parallel, name_conflict
 
+# The store's client has tried each request several times before it gives up.
+_SENDS: Final = 3
+_REST: Final = 1.0  # seconds between them
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30
 _CHUNK: Final = 4 << 20
@@ -40,8 +47,51 @@ _RENAMING: Final = ("hdfs", "viewfs")
 _STAGED: Final = (*_RENAMING, *AZURE)
 
 
+class _SentFile:
+    """Without a name on this machine, and sent at the end.
+
+    An object's bytes cannot be had back once they are sent, and a stream to a store keeps megabytes for as long as it
+    is open; a task may have many files open at a time. So data for a store is first written to a file without a name in
+    this machine's temporary folder, which ends with the process whatever happens to it, and is sent as a whole: again,
+    if the store fails.
+    """
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self.name = name
+        self._file = tempfile.TemporaryFile(prefix="zkgroup-export-", buffering=0)  # noqa: SIM115  # closed at its end
+        self._path = f"/dev/fd/{self._file.fileno()}"
+        self.sink = pa.OSFile(self._path, "wb")
+
+    def finish(self) -> int:
+        self.sink.close()
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            with pa.OSFile(self._path, "rb") as source:
+                self._send(source, size)
+        finally:
+            self._file.close()
+        return size
+
+    def _send(self, source: Any, size: int) -> None:
+        for left in reversed(range(_SENDS)):
+            try:
+                self._store.upload(source, self.name, size)
+                return
+            except FAILURES as error:
+                if not left:
+                    raise self._store.failure("cannot write", self.name, error) from None
+                time.sleep(_REST)
+
+    def abandon(self) -> None:
+        self.sink.close()
+        self._file.close()
+
+
 class ObjectStore:
     """A place in an object store, as ``Store``. The connection is made with the first use, and kept."""
+
+    descriptors = 2
 
     def __init__(self, address: ObjectAddress) -> None:
         self.address = address
@@ -128,7 +178,7 @@ class ObjectStore:
         cut = len(self.path(folder).rstrip("/")) + 1
         return sorted({info.path[cut:].partition("/")[0] for info in self._list(folder, recursive=True)} - {""})
 
-    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
+    def walk(self, folder: str) -> Iterator[StoredFile]:
         cut = len(self.path("").rstrip("/")) + 1
         for info in self._list(folder, recursive=True):
             if info.type == pafs.FileType.File:
@@ -151,8 +201,15 @@ class ObjectStore:
     def prepare(self, folder: str) -> None:
         pass  # there are no folders
 
-    def refuse_closed(self, finals: Iterable[str]) -> None:
-        pass  # a store fails only as it is written to
+    def create(self, name: str) -> WorkFile:
+        return _SentFile(self, name)
+
+    def work_failure(self, error: OSError) -> ZkgroupError:
+        return ZkgroupError(
+            f"cannot write to {tempfile.gettempdir()} on {socket.gethostname()}, where files grow: "
+            f"{error.strerror or error}",
+            "make room there, or let TMPDIR name another folder, then run it again",
+        )
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         # The store copies; this process only asks.
@@ -208,7 +265,7 @@ class ObjectStore:
     def upload(self, source: Any, name: str, size: int) -> None:
         """``source`` (an open pyarrow file of ``size`` bytes) as the file ``name``, a chunk in memory at a time.
 
-        Raises one of ``filesystems.FAILURES`` where the store does not take it; it may then be tried again.
+        Raises one of ``FAILURES`` where the store does not take it; it may then be tried again.
         """
         with self.filesystem.open_output_stream(self.path(name)) as target:
             for start in range(0, size, _CHUNK):

@@ -24,8 +24,23 @@ from zkgroup.export.model.address import Address
 from zkgroup.export.model.plan_types import StoredFile
 
 
+class WorkFile(Protocol):
+    """A file that grows: ``sink`` is pyarrow's, ``name`` that in the destination."""
+
+    sink: Any
+    name: str
+
+    def finish(self) -> int:
+        """Close it for good. It lasts from then on. Its size."""
+
+    def abandon(self) -> None:
+        """Remove it; once more does no harm."""
+
+
 class Store(Protocol):
-    """A place for files."""
+    """A place for files. ``descriptors``: that each file takes while it grows."""
+
+    descriptors: int
 
     @property
     def address(self) -> Address:
@@ -50,8 +65,8 @@ class Store(Protocol):
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none where there is no folder."""
 
-    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
-        """All files below a folder. Without ``unlisted`` a folder that may not be listed raises ``UnlistableError``."""
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        """All files below a folder."""
 
     def size(self, name: str) -> int | None:
         """Of a file, in bytes; None where there is none."""
@@ -62,8 +77,11 @@ class Store(Protocol):
     def prepare(self, folder: str) -> None:
         """Make a folder for tasks to write to."""
 
-    def refuse_closed(self, finals: Iterable[str]) -> None:
-        """Raise ``ZkgroupError`` where it can be seen that files may not have these names: rather before they must."""
+    def create(self, name: str) -> WorkFile:
+        """A new file for a task to write. What the task may raise as it grows is ``OSError``."""
+
+    def work_failure(self, error: OSError) -> ZkgroupError:
+        """The error for a file that could not grow."""
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         """Let finished files have their final names: each is its working name, its final one, its size. Yields once
@@ -100,12 +118,6 @@ TAIL: Final = 64 * 1024
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
 
 
-class UnlistableError(ZkgroupError):
-    """A folder that may not be listed or entered, or a link that leads to itself."""
-
-
-_UNLISTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP})
-
 # Kernel file systems take no files, whatever the permissions say.
 _NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
 
@@ -126,12 +138,31 @@ def name_conflict(where: object) -> RefusedError:
     return RefusedError(f"{where} exists already, and is not this run's", remedy)
 
 
-def _may_write(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+class _FolderFile:
+    """In the run's folder from the start."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        import pyarrow as pa  # of tasks alone
+
+        self._path = path
+        self.name = name
+        self.sink = pa.OSFile(str(path), "wb")
+
+    def finish(self) -> int:
+        self.sink.close()
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())  # it then survives a power cut
+            return os.fstat(file.fileno()).st_size
+
+    def abandon(self) -> None:
+        self.sink.close()
+        self._path.unlink(missing_ok=True)
 
 
 class FolderStore:
     """A folder, on a file system that the tasks share."""
+
+    descriptors = 1
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -155,7 +186,7 @@ class FolderStore:
             there = there.parent
         if not there.is_dir():
             raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
-        if not _may_write(there):
+        if not os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             why = f"{there} is read-only" if os.statvfs(there).f_flag & os.ST_RDONLY else f"no permission in {there}"
             raise UsageError(f"cannot write to {self.root}: {why}", "choose another --to")
         if there in _NO_FOLDERS or not _NO_FOLDERS.isdisjoint(there.parents):
@@ -196,26 +227,17 @@ class FolderStore:
         except OSError as error:
             raise _unread(f"cannot list {self.root / folder}", error) from None
 
-    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
-        def skip_or_raise(error: ZkgroupError) -> None:
-            if unlisted is None or not isinstance(error, UnlistableError):
-                raise error
-            unlisted(error.message)
-
+    def walk(self, folder: str) -> Iterator[StoredFile]:
         def fail(error: OSError) -> None:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                skip_or_raise(_unread(f"cannot list {error.filename}", error))
+                raise _unread(f"cannot list {error.filename}", error)
 
         for path, folders, names in os.walk(self.root / folder, onerror=fail):
             folders.sort()
             below = Path(path).relative_to(self.root)
             for name in sorted(names):
-                found, size = str(below / name), None
-                try:
-                    size = self.size(found)
-                except ZkgroupError as error:
-                    skip_or_raise(error)
-                if size is not None:  # else gone since, or a link that leads nowhere
+                found = str(below / name)
+                if (size := self.size(found)) is not None:  # else gone since, or a link that leads nowhere
                     yield StoredFile(found, size)
 
     def size(self, name: str) -> int | None:
@@ -236,13 +258,11 @@ class FolderStore:
         except OSError as error:
             raise UsageError(f"cannot write to {self.root}: {error.strerror}", "choose another --to") from None
 
-    def refuse_closed(self, finals: Iterable[str]) -> None:
-        for folder in {(self.root / final).parent for final in finals}:
-            there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
-            if not _may_write(there):
-                raise ZkgroupError(
-                    f"cannot write {folder}: no permission in {there}", "let this user write there, then run it again"
-                )
+    def create(self, name: str) -> WorkFile:
+        return _FolderFile(self.root / name, name)
+
+    def work_failure(self, error: OSError) -> ZkgroupError:
+        return ZkgroupError(f"cannot write {error.filename or self.root}: {error.strerror or error}", remedy_of(error))
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         for work, final, size in works:
@@ -302,8 +322,7 @@ class FolderStore:
 
 
 def _unread(what: str, error: OSError) -> ZkgroupError:
-    kind = UnlistableError if error.errno in _UNLISTABLE else ZkgroupError
-    return kind(f"{what}: {error.strerror}", remedy_of(error, "read"))
+    return ZkgroupError(f"{what}: {error.strerror}", remedy_of(error, "read"))
 
 
 def _size_of(path: Path) -> int | None:

@@ -13,8 +13,8 @@ from zkgroup.clients.kafka.range_reader import RangeReader, bounds, range_consum
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import GapCollector, Interval, count_gaps
 from zkgroup.export.model.plan_types import OffsetRange
+from zkgroup.export.stores.store import open_store
 from zkgroup.export.tasks.parquet_files import TaskFiles
-from zkgroup.export.tasks.staging import Staging
 from zkgroup.export.tasks.task_data import Answer, FailedAnswer, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 
@@ -24,6 +24,7 @@ _ATTEMPTS = 3
 # and over took a tenth of a task's time.
 _UNTIL_COLLECTED = 100_000
 _CUT = "nothing was exported: export again, which compares the group with the log that is there"
+_DELETED = "run it again: it asks with --on-mismatch how to continue"
 T = TypeVar("T")
 
 
@@ -43,14 +44,12 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         yield from files.pop_finished()
         done = True
     except OffsetOutOfRangeError as error:
-        if isinstance(error, OffsetsDeletedError):  # the driver finds the deleted ranges of all partitions
-            yield FailedAnswer("OffsetsDeletedError", error.message, error.remedy)
-        else:
-            yield FailedAnswer("RefusedError", error.message, Remedy(_CUT))
+        is_deleted = isinstance(error, OffsetsDeletedError)
+        yield FailedAnswer("RefusedError", error.message, Remedy(_DELETED if is_deleted else _CUT))
     except ZkgroupError as error:
         yield FailedAnswer(type(error).__name__, error.message, error.remedy)
     except OSError as error:
-        failure = Staging(settings.files.destination, settings.files.folder).failure(error)
+        failure = open_store(settings.files.destination).work_failure(error)
         yield FailedAnswer("ZkgroupError", failure.message, failure.remedy)
     finally:
         source.close()

@@ -13,6 +13,7 @@ large values in the footer. The footer's metadata says where the file comes from
 from __future__ import annotations
 
 import resource
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
-from zkgroup.export.tasks.staging import Staging, WorkFile
+from zkgroup.export.stores.store import Store, WorkFile, open_store
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions, LateCounter
 from zkgroup.schemas.field_schema import FieldSchemas
 
@@ -93,15 +94,14 @@ class TaskFiles:
         self._options = options
         self._layout = options.layout
         self._columns = columns_of(options.layout, options.schemas)
-        self._staging = Staging(options.destination, options.folder)
+        self._store = open_store(options.destination)
         self._calendar = options.layout.calendar() if options.layout.timed else None
         self._horizon = None if self._calendar is None else self._calendar.period(options.planned)
-        descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._staging.descriptors
+        descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._store.descriptors
         self._most_open = min(_OPEN_FILES, max(16, descriptors))
         self._load = _Load()
         self._files: dict[_Folder, _OpenFile] = {}  # the one that was used last, at the end
         self._finished: list[FileAnswer] = []
-        self._popped: list[FileAnswer] = []
         self._piece: OffsetRange | None = None
         self._reached = 0
         self._stretch = 0  # grows where a range does not go on with the one before, in its part of the plan
@@ -180,7 +180,7 @@ class TaskFiles:
         known = self._files.get(folder)
         if known is not None and known.is_full(self._stretch):
             self._close(folder)
-        file = self._files.pop(folder, None) or _OpenFile(self._options, self._columns, self._staging, self._load)
+        file = self._files.pop(folder, None) or _OpenFile(self._options, self._columns, self._store, self._load)
         self._files[folder] = file
         first, last = bounds(messages)
         start = first if self._layout.timed else self._tile
@@ -215,17 +215,13 @@ class TaskFiles:
     def pop_finished(self) -> list[FileAnswer]:
         """The files that were closed since this was asked."""
         taken, self._finished = self._finished, []
-        self._popped += taken
         return taken
 
     def abandon(self) -> None:
-        """Remove the written files."""
+        """Remove what is not finished; the rest goes with the run's folder."""
         for file in self._files.values():
             file.abandon()
         self._files.clear()
-        for finished in (*self._popped, *self._finished):
-            self._staging.remove(finished.work)
-        self._finished, self._popped = [], []
 
     def _close(self, folder: _Folder) -> None:
         file = self._files[folder]
@@ -259,10 +255,10 @@ def column_statistics(metadata: Any) -> tuple[ColumnStatistics, ...]:
 class _OpenFile:
     """One file, with the messages that wait for it."""
 
-    def __init__(self, options: FileOptions, columns: Columns, staging: Staging, load: _Load) -> None:
+    def __init__(self, options: FileOptions, columns: Columns, store: Store, load: _Load) -> None:
         self._options = options
         self._columns = columns
-        self._staging = staging
+        self._store = store
         self._load = load
         self._group_bytes = min(_GROUP_BYTES, max(_LEAST_GROUP_BYTES, options.target_bytes))
         self._slices: list[Slice] = []
@@ -367,7 +363,8 @@ class _OpenFile:
 
     def _open(self) -> None:
         codec, level = self._options.compression
-        self._work = self._staging.create()
+        # Not *.parquet: a reader with a pattern must not see unpublished files.
+        self._work = self._store.create(f"{self._options.folder}/{uuid.uuid4()}.tmp")
         self._load.writers += 1
         # The writer closes no sink that it was given, and does not flush the file to the disk.
         self._parquet = pq.ParquetWriter(
@@ -400,7 +397,7 @@ class _OpenFile:
         )
         self._parquet.close()
         statistics = column_statistics(self._parquet.writer.metadata) if layout.has_tables else ()
-        work, size = self._work.finish()
+        work, size = self._work.name, self._work.finish()
         self._forget()
         return FileAnswer(work, topic, folder, self._written, size, tuple(slices), statistics)
 
