@@ -11,9 +11,7 @@ import pytest
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.export.planning.export_request import EARLIEST, LATEST, Bound, parse_bound
-from zkgroup.export.planning.notices import notes_on
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -73,10 +71,7 @@ def test_what_an_end_does_not_name_is_reported_and_begun(
     )
     assert [(row.start, row.end) for row in rows] == [(0, 10), (0, 0), (0, 0)]
     assert [committed(group, topic, number) for number in range(3)] == [10, 0, 0]
-    assert warnings == [
-        f"--until names no place in {topic}-1, {topic}-2: of what is not named nothing is exported",
-        f"{topic}-0: --until 99 lies behind the end of its log, which is 10",
-    ]
+    assert warnings == [f"--until names no place in {topic}-1, {topic}-2: of what is not named nothing is exported"]
     fill(topic, 3, 3)
     warnings.clear()
     assert [(row.start, row.end) for row in export(group, topic, warn=warnings.append)] == [(10, 11), (0, 11), (0, 11)]
@@ -84,17 +79,6 @@ def test_what_an_end_does_not_name_is_reported_and_begun(
     begin, until = (parse_bound(f"{topic}:{number}=5", group, "--until") for number in (1, 0))
     assert export(group, topic, backfill=True, begin=begin, until=until, warn=warnings.append) == []
     assert warnings == [f"--until names no place in {topic}-1: of what is not named nothing is exported"]
-
-
-def test_times_of_old_brokers_are_reported_with_what_they_are() -> None:
-    """Before 0.10: an export that finds nothing says so there, too."""
-    facts = [PartitionFacts(TopicPartition("t", 0), None, None, 0, 9, begin=0, until=0)]
-    plan = ExportPlan(())
-    until = Bound("time", NOON)
-    for by_segments in (False, True):
-        (note,) = notes_on(EARLIEST, until, facts, plan, fills=False, by_segments=by_segments)
-        assert note.startswith(f"nothing that is left to export is known to lie before --until {until}")
-        assert ("whole segments only" in note) == by_segments
 
 
 def test_a_file_of_others_is_refused_without_options_that_are_not_there(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_file_of_spark_properties_is_read_as_spark_submit_reads_it(tmp_path: P
         ("ModuleNotFoundError: No module named 'confluent_kafka.x'", UsageError, "no Python package confluent-kafka"),
         ("ModuleNotFoundError: No module named 'fastavro'", UsageError, "no Python package fastavro"),
         ("java.io.IOException: Cannot run program \"/opt/py\": error=2, No", UsageError, "no Python at /opt/py"),
-        ("Job aborted due to stage failure: Master removed our application: FAILED", ZkgroupError, "Master removed our"),
+        ("Job aborted due to stage failure: Master removed our application: FAILED", ZkgroupError, "Master removed"),
         (
             ": org.apache.spark.SparkException: Job aborted\nTraceback\nValueError: odd\n\tat java.lang.Thread",
             ZkgroupError, "Spark's job failed: ValueError: odd",

@@ -6,7 +6,6 @@ that is open for longer than brokers allow.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -72,7 +71,22 @@ def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
                 yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"
 
 
-log = logging.getLogger(__name__)
+def bound_notices(
+    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool
+) -> Iterator[str]:
+    """Warnings about times that leave nothing to export, and about partitions that an end does not name. ``fills``: it
+    is a backfill, for which every partition begins where ``begin`` says."""
+    if until.kind == "offsets":
+        begun = (fact.partition for fact in facts if not fills or fact.begin is not None)
+        if unnamed := [str(partition) for partition in begun if partition not in until.offsets]:
+            yield f"--until names no place in {listed(unnamed, most=3)}: of what is not named nothing is exported"
+    there = [fact for fact in facts if fact.log_start < fact.log_end]
+    starting = [fact for fact in there if fills or fact.committed is None]
+    if begin.kind == "time" and starting and all((fact.begin or 0) >= fact.log_end for fact in starting):
+        yield f"no message is as late as --from {begin}: what begins there begins at the end of its log"
+    elif until.kind == "time" and there and not plan.reads and not plan.left_out:
+        yield f"nothing that is left to export is known to lie before --until {until}: there is nothing to export"
+
 
 #: Milliseconds: ``transaction.max.timeout.ms``, where it is not set.
 _LONG: Final = 15 * 60 * 1000
@@ -92,24 +106,25 @@ def open_transaction_notices(
     }
     if not ends or kafka.legacy_release is not None:
         return
+    old: dict[TopicPartition, str] = {}
     behind = _beyond(ends, log_offsets(kafka, list(ends), timeout))
-    for partition, count in behind.items():
-        log.info("%s: %d offsets wait behind an open transaction", partition, count)
-    times = _times(kafka, ends, behind)
-    since = {partition: time for partition, time in times.items() if time is not None and now - time > _LONG}
-    if not since:
+    if not behind:
         return
-    # Ended by now, it was none: all came between two questions.
-    ended = _beyond(ends, log_offsets(kafka, list(since), timeout, read_committed=True))
-    open_ones = [
-        f"{partition}, {counted(behind[partition], 'offset')} from {ends[partition]} on, since {_iso_time(time)}"
-        for partition, time in sorted(since.items())
-        if partition not in ended
-    ]
-    if open_ones:
+    with suppress(ZkgroupError), closing(range_consumer(kafka.with_isolation("read_uncommitted"))) as source:
+        for partition, count in sorted(behind.items()):
+            start = ends[partition]
+            for batch in RangeReader(source, _SILENCE_TIMEOUT).batches(partition, start, start + count):
+                kind, millis = batch[0].timestamp()
+                if kind > 0 and 0 < millis < now - _LONG:
+                    since = datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                    old[partition] = f"{partition}, {counted(count, 'offset')} from {start} on, since {since}"
+                break
+    # What has ended by now was none: all came between two questions.
+    ended = _beyond(ends, log_offsets(kafka, list(old), timeout, read_committed=True)) if old else {}
+    if still := [text for partition, text in old.items() if partition not in ended]:
         yield (
             "what lies behind open transactions is not exported until they end, and these are old (Kafka 3's "
-            f"kafka-transactions.sh finds and aborts them): {listed(open_ones, '; ', most=_SHOWN)}"
+            f"kafka-transactions.sh finds and aborts them): {listed(still, '; ', most=_SHOWN)}"
         )
 
 
@@ -122,74 +137,3 @@ def _beyond(
         for partition, log_range in found.items()
         if isinstance(log_range, LogRange) and log_range.end > ends[partition]
     }
-
-
-def _times(
-    kafka: KafkaSettings, ends: Mapping[TopicPartition, int], behind: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int | None]:
-    """The timestamps of the first messages behind these ends, committed or not; None where one has none."""
-    found: dict[TopicPartition, int | None] = {}
-    if not behind:
-        return found
-    with suppress(ZkgroupError), closing(range_consumer(kafka.with_isolation("read_uncommitted"))) as source:
-        for partition, count in behind.items():
-            reader = RangeReader(source, _SILENCE_TIMEOUT)
-            for batch in reader.batches(partition, ends[partition], ends[partition] + count):
-                kind, millis = batch[0].timestamp()
-                found[partition] = millis if kind > 0 and millis > 0 else None
-                break
-    return found
-
-
-def _iso_time(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def notes_on(
-    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool, by_segments: bool
-) -> list[str]:
-    """What times come to that no message has, or that leave nothing to export, and which partitions an end does not
-    name, or lies behind; ``fills``: it is a backfill, for which every partition begins where ``begin`` says;
-    ``by_segments``: brokers know times of segments only. Pure."""
-    return [*_of_times(begin, until, facts, plan, fills, by_segments), *_of_offsets(until, facts, fills)]
-
-
-def _of_offsets(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> Iterator[str]:
-    if until.kind != "offsets":
-        return
-    begun = (fact.partition for fact in facts if not fills or fact.begin is not None)
-    if unnamed := [str(partition) for partition in begun if partition not in until.offsets]:
-        yield f"--until names no place in {listed(unnamed, most=3)}: of what is not named nothing is exported"
-    for fact in () if fills else facts:  # a backfill warns of them as it is planned
-        if fact.until is not None and fact.until > fact.log_end:
-            yield f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}"
-
-
-def _of_times(
-    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, fills: bool, by_segments: bool
-) -> Iterator[str]:
-    coarse = " (before 0.10 brokers know the times of whole segments only)" if by_segments else ""
-    there = [fact for fact in facts if fact.log_start < fact.log_end]
-    begun = [fact for fact in there if fills or fact.committed is None]
-    if begin.kind == "time" and begun and all((fact.begin or 0) >= fact.log_end for fact in begun):
-        ends = "partitions without an offset begin at their ends, and what is there is not exported"
-        what = "there is nothing to export" if fills else ends
-        yield f"no message is as late as --from {begin}: {what}{coarse}"
-    elif until.kind == "time" and there and all((fact.until or 0) >= fact.log_end for fact in there):
-        yield f"no message is as late as --until {until}: the export ends where the logs end now{coarse}"
-    elif there and not plan.reads and not plan.left_out and (until.kind == "time" or _is_passed(until, there, fills)):
-        coarse = coarse if until.kind == "time" else ""
-        what = f"nothing that is left to export is known to lie before --until {until}"
-        yield f"{what}: there is nothing to export{coarse}"
-
-
-def _is_passed(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> bool:
-    """Whether the group is behind listed offsets where the log goes on."""
-    return (
-        until.named
-        and not fills
-        and any(
-            fact.until is not None and fact.committed is not None and fact.until < min(fact.committed, fact.log_end)
-            for fact in facts
-        )
-    )

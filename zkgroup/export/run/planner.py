@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.message_times import has_no_time_index
 from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
@@ -22,7 +21,7 @@ from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, T
 from zkgroup.export.planning.export_plan import as_exported, make_plan, plan_backfill
 from zkgroup.export.planning.export_request import ExportRequest, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.planning.notices import first_run_notices, notes_on, open_transaction_notices
+from zkgroup.export.planning.notices import bound_notices, first_run_notices, open_transaction_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.groups.changes.access_lists import refuse_unwritable
@@ -300,8 +299,7 @@ class Planner:
     def _notes(self, found: _Findings, plan: ExportPlan, timeout: float) -> list[str]:
         """Warnings about the plan, also where there is nothing to do."""
         request, fills = self._request, self._request.backfill
-        by_segments = has_no_time_index(found.kafka)
-        notes = notes_on(request.start, request.until, found.facts, plan, fills=fills, by_segments=by_segments)
+        notes = [*bound_notices(request.start, request.until, found.facts, plan, fills=fills)]
         if found.kafka.isolation == "read_committed" and not fills:
             notes += open_transaction_notices(found.kafka, found.facts, timeout, now_ms())
         return notes
