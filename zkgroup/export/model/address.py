@@ -9,6 +9,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -30,7 +31,6 @@ SCHEMES: Final[Mapping[str, str]] = {
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
 # As good as one: behind a blank or a quote that slipped in, or with one of its own characters mistaken.
 _NEARLY = re.compile(r"://|^[^\w/.~]*(?:s3a?|gc?s|abfss?|hdfs|viewfs)(?:\s*(?:[:;]|%3a)|\W*//)", re.IGNORECASE)
-_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 # A shorter value of an option is no key, but some word.
 _KEY: Final = 8
 _WITH_PORT = ("hdfs", "viewfs")
@@ -105,23 +105,16 @@ def _local(path: str) -> Path:
 
 
 def _folder(uri: str) -> Path:
-    try:
+    with suppress(ValueError):
         parts = urlsplit(uri)
-    except ValueError as error:
-        raise UsageError(f"{uri} is no URI: {error}", "a local folder is file:///FOLDER") from None
-    if parts.netloc not in ("", "localhost"):
-        raise UsageError(f"{uri} names a host ({parts.netloc})", "a local folder is file:///FOLDER, with three slashes")
-    if "://" in uri.partition("://")[2]:
-        raise UsageError("the file: destination has another URI in it", "a local folder is file:///FOLDER")
-    if "?" in uri or "#" in uri or _ESCAPE.search(uri):
-        raise UsageError(
-            f"{uri} has a character that means something else in a URI",
-            "give the folder as a path; or write %3F for ?, %23 for #, %25 for %",
-        )
-    path = unquote(parts.path)
-    if "\0" in path:
-        raise UsageError(f"{uri} names no folder: it has a null character", "choose another --to")
-    return Path(path).absolute()
+        path = unquote(parts.path)
+        is_plain = not re.search(r"[?#]|%(?![0-9A-Fa-f]{2})|:///?.*://", uri, re.ASCII)
+        if is_plain and parts.netloc in ("", "localhost") and "\0" not in path:
+            return Path(path).absolute()
+    raise UsageError(
+        "the file: destination names no local folder",
+        "write it like file:///FOLDER, with %3F for ?, %23 for #, %25 for %; or give the folder as a path",
+    )
 
 
 def _refuse_torn(scheme: str, uri: str) -> None:
@@ -149,27 +142,25 @@ def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAdd
         parts = urlsplit(uri)
         host, user, secret = parts.netloc.rpartition("@")[2], parts.username, parts.password
     except ValueError:
-        raise UsageError(f"the {scheme}: destination is no URI", f"write it like {scheme}://BUCKET/PREFIX") from None
-    if parts.fragment or "#" in uri:
-        raise UsageError(f"the {scheme}: destination has a #", "write %23 for it, %3F for ? and %25 for %")
+        raise _no_place(scheme) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if scheme == "s3" and (unknown := options.keys() - _S3_OPTIONS):
+        raise UsageError(
+            f"s3: destinations have no option {min(unknown)[:40]!r}",
+            f"{', '.join(_S3_OPTIONS)}; credentials come from the environment (AWS_ACCESS_KEY_ID, …)",
+        )
+    if options.get("scheme", "https") not in ("http", "https"):
+        raise UsageError(f"the {scheme}: destination has another scheme than http or https", "leave it out for https")
+    container, prefix = host, unquote(parts.path).strip("/")
     if scheme == "s3":
-        container = host
-        _check_s3(options)
         options = _s3_environment(environment, options)
     elif scheme in AZURE:
-        container = unquote(user) if user else parts.path.strip("/").partition("/")[0]
+        first, _, rest = prefix.partition("/")
+        container, prefix = (unquote(user), prefix) if user else (first, rest)
         _check_azure(scheme, host, container, user, secret)
-    else:
-        container = host
-        _check_scheme(scheme, options)
-    prefix = unquote(parts.path).strip("/")
-    if scheme in AZURE and not user:
-        prefix = prefix.partition("/")[2]
-    if not container and scheme not in ("hdfs", "viewfs"):
-        raise UsageError(f"the {scheme}: destination names no bucket", f"write it like {scheme}://BUCKET/PREFIX")
-    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-        raise UsageError(f"the {scheme}: destination has an empty name, . or .. in it", "write it out")
+    is_named = container or scheme in ("hdfs", "viewfs")
+    if not is_named or "#" in uri or (prefix and not {"", ".", ".."}.isdisjoint(prefix.split("/"))):
+        raise _no_place(scheme)
     # The user's name is S3's access key; Azure's is the container, which belongs to the name.
     named = f"{user}@{host}" if scheme in AZURE and user else host
     shown = f"{scheme}://{named}{parts.path.rstrip('/')}"
@@ -187,21 +178,11 @@ def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAdd
     )
 
 
-def _check_s3(options: Mapping[str, str]) -> None:
-    for name in options:
-        if name not in _S3_OPTIONS:
-            raise UsageError(
-                f"s3: destinations have no option {name[:40]!r}",
-                f"{', '.join(_S3_OPTIONS)}; credentials come from the environment (AWS_ACCESS_KEY_ID, …)",
-            )
-    _check_scheme("s3", options)
-
-
-def _check_scheme(scheme: str, options: Mapping[str, str]) -> None:
-    if options.get("scheme", "https") not in ("http", "https"):
-        raise UsageError(
-            f"the scheme of an endpoint is http or https, also in the {scheme}: destination", "leave it out for https"
-        )
+def _no_place(scheme: str) -> UsageError:
+    return UsageError(
+        f"the {scheme}: destination names no place",
+        f"write it like {scheme}://BUCKET/PREFIX, with %23 for #, %3F for ? and %25 for %, and no name empty, . or ..",
+    )
 
 
 def _check_azure(scheme: str, host: str, container: str, user: str | None, secret: str | None) -> None:
