@@ -15,22 +15,19 @@ nothing else is set.
 
 from __future__ import annotations
 
-import contextlib
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import ROOT, Destination, number_of
-from zkgroup.export.destination.table_columns import difference, offsets_of, table_schema, wider_columns
-from zkgroup.export.destination.table_format import CommittedTables
+from zkgroup.export.destination.table_columns import difference, table_schema, wider_columns
+from zkgroup.export.destination.table_format import CommittedTables, s3_options
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
@@ -50,7 +47,6 @@ _USES: Final = {
     "generatedColumns": "delta.generationExpression",
     "columnMapping": "delta.columnMapping.mode",
 }
-_LINE: Final = 400  # characters of an error
 
 
 class DeltaTables(CommittedTables):
@@ -58,8 +54,10 @@ class DeltaTables(CommittedTables):
 
     def __init__(self, destination: Destination, layout: Layout) -> None:
         super().__init__(destination, layout)
-        address = self._store.address
-        self._options = None if isinstance(address, Path) else _storage_options(address)
+        names = ("aws_region", "aws_access_key_id", "aws_secret_access_key", "aws_endpoint_url")
+        self._options = s3_options(self._store.address, *names)
+        if self._options.get("aws_endpoint_url", "").startswith("http:"):
+            self._options["aws_allow_http"] = "true"
         require("deltalake", "pyarrow", extra="delta")
 
     # --- what a table has -------------------------------------------------------------------------------------------
@@ -93,15 +91,9 @@ class DeltaTables(CommittedTables):
             "restore it to a version, then run it again",
         )
 
-    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
+    def _refuse_place(self, topic: str) -> None:
         if topic == ROOT:
             raise RefusedError(f"topic {topic} has the name of the folder that has the log of exports", "leave it out")
-        table = self._open(topic)
-        if table is not None and not is_recorded:
-            with self._translated("read", topic):
-                files = table.file_uris()
-            if files:
-                raise self._unrecorded(topic, len(files), "--to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         with self._translated("read", topic):
@@ -177,31 +169,15 @@ class DeltaTables(CommittedTables):
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
-        names = [name for name in self._store.names("") if name != ROOT] if topics is None else topics
-        for topic in names:
-            if (table := self._open(topic)) is not None:
-                with self._translated("read", topic):
-                    added = pa.table(table.get_add_actions())
-                paths, sizes = added["path"].to_pylist(), added["size_bytes"].to_pylist()
-                yield from (StoredFile(f"{topic}/{path}", size) for path, size in zip(paths, sizes, strict=True))
+    def _files(self, table: Any, topic: str) -> Iterator[tuple[StoredFile, int | None]]:
+        added = pa.table(table.get_add_actions(flatten=True))
+        folders = "partition.partition"
+        numbers = added[folders].to_pylist() if folders in added.column_names else [None] * added.num_rows
+        for path, size, number in zip(added["path"].to_pylist(), added["size_bytes"].to_pylist(), numbers, strict=True):
+            yield StoredFile(f"{topic}/{path}", size), number
 
-    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
-        table = self._open(topic)
-        found: dict[int, list[Any]] = defaultdict(list)
-        with self._translated("read", topic):
-            added = pa.table(table.get_add_actions(flatten=True))
-            has_folders = "partition.partition" in added.column_names
-            numbers = added["partition.partition"].to_pylist() if has_folders else [None] * added.num_rows
-            columns = ["offset"] if has_folders else ["partition", "offset"]
-            for path, number in zip(added["path"].to_pylist(), numbers, strict=True):
-                if f"{topic}/{path}" in known:
-                    continue
-                with self._store.open(f"{topic}/{path}") as file:
-                    rows = pq.ParquetFile(file).read(columns=columns)
-                for one, chunks in offsets_of(rows, number).items():
-                    found[one] += chunks
-        return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
+    def _read_file(self, table: Any, name: str) -> Any:
+        return self._store.open(name)
 
     # --- deltalake --------------------------------------------------------------------------------------------------
 
@@ -223,52 +199,26 @@ class DeltaTables(CommittedTables):
     def _name(self, topic: str) -> str:
         return f"{self._destination}/{topic}"
 
-    def _open(self, topic: str) -> Any:
+    def _find(self, topic: str) -> Any:
         from deltalake.exceptions import TableNotFoundError
 
-        if topic not in self._opened:
-            with self._translated("read", topic):
-                try:
-                    self._opened[topic] = self._load(topic)
-                except TableNotFoundError:
-                    self._opened[topic] = None
-        return self._opened[topic]
+        try:
+            return self._load(topic)
+        except TableNotFoundError:
+            return None
 
     def _load(self, topic: str, version: int | None = None) -> Any:
         from deltalake import DeltaTable
 
         return DeltaTable(self._path(topic), version, self._options)
 
-    @contextlib.contextmanager
-    def _translated(self, what: str, topic: str) -> Iterator[None]:
-        from deltalake.exceptions import DeltaError
-
-        try:
-            yield
-        except (DeltaError, OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-            raise self._failure(what, topic, error) from None
-
     def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
         address = self._store.address
         if isinstance(address, Path):
-            text = " ".join(str(error).split())[:_LINE] or type(error).__name__
-            where = self._name(topic)
-            return ZkgroupError(f"cannot {what} the table {where}: {text}", f"see to {where}, then run it again")
+            return super()._failure(what, topic, error)
         from zkgroup.export.stores.object_store import store_failure
 
         return store_failure(address, f"cannot {what} the table", error, self._name(topic))
-
-
-def _storage_options(address: Any) -> dict[str, str]:
-    """deltalake's options for a place in S3. What is not in the address it finds in the environment."""
-    found = {
-        "aws_region": address.options.get("region"),
-        "aws_access_key_id": address.key,
-        "aws_secret_access_key": address.secret,
-        "aws_endpoint_url": address.endpoint,
-        "aws_allow_http": "true" if (address.endpoint or "").startswith("http:") else None,
-    }
-    return {name: value for name, value in found.items() if value}
 
 
 def _application(group: str) -> str:

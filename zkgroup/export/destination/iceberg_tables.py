@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import CATALOG, Destination, number_of
-from zkgroup.export.destination.table_columns import difference, offsets_of, table_schema, wider_columns
-from zkgroup.export.destination.table_format import CommittedTables
+from zkgroup.export.destination.table_columns import difference, table_schema, wider_columns
+from zkgroup.export.destination.table_format import CommittedTables, s3_options
 from zkgroup.export.model.layout import Layout, table_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
@@ -36,7 +32,6 @@ from zkgroup.export.stores.store import require
 _RUN: Final = "zkgroup.run"
 _TOPIC: Final = "zkgroup.topic"
 _RETRIES: Final = "commit.retry.num-retries"
-_LINE: Final = 400  # characters of an error
 
 
 class IcebergTables(CommittedTables):
@@ -88,23 +83,16 @@ class IcebergTables(CommittedTables):
         first = self._destination.entries(group)[min(runs) - 1]
         return self._destination.record(group, first).bases.get(topic, 0)
 
-    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
+    def _refuse_place(self, topic: str) -> None:
         if (other := self._topics.setdefault(table_name(topic), topic)) != topic:
             raise RefusedError(
                 f"{self._name(topic)} is the table of two topics, {other} and {topic}",
                 "export one of them to another --catalog or --to",
             )
         table = self._open(topic)
-        if table is None:
-            return
-        if (known := table.properties.get(_TOPIC)) != topic:
+        if table is not None and (known := table.properties.get(_TOPIC)) != topic:
             what = f"of topic {known}" if known else "that no export has made"
             raise RefusedError(f"{self._name(topic)} is a table {what}", "choose another --catalog or --to")
-        if not is_recorded:
-            with self._translated("read", topic):
-                files = list(table.scan().plan_files())
-            if files:
-                raise self._unrecorded(topic, len(files), "--catalog or --to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         with self._translated("read", topic):
@@ -199,30 +187,15 @@ class IcebergTables(CommittedTables):
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
-        for topic in topics or ():
-            for file in self._data_files(topic):
-                yield StoredFile(file.file_path.removeprefix(f"{self._root}/"), file.file_size_in_bytes)
+    def _files(self, table: Any, topic: str) -> Iterator[tuple[StoredFile, int | None]]:
+        columns = [column for column, _, _ in self._partitions]
+        place = columns.index("partition") if "partition" in columns else None
+        for data in (task.file for task in table.scan().plan_files()):
+            file = StoredFile(data.file_path.removeprefix(f"{self._root}/"), data.file_size_in_bytes)
+            yield file, None if place is None else data.partition[place]
 
-    def _data_files(self, topic: str) -> list[Any]:
-        table = self._open(topic)
-        with self._translated("read", topic):
-            return [] if table is None else [task.file for task in table.scan().plan_files()]
-
-    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
-        table = self._open(topic)
-        found: dict[int, list[Any]] = defaultdict(list)
-        place = (
-            [column for column, _, _ in self._partitions].index("partition") if "partition" in self._layout.by else None
-        )
-        for data in self._data_files(topic):
-            if data.file_path.removeprefix(f"{self._root}/") in known:
-                continue
-            with self._translated("read", topic), table.io.new_input(data.file_path).open() as file:
-                rows = pq.ParquetFile(file).read(columns=["offset"] if place is not None else ["partition", "offset"])
-            for one, chunks in offsets_of(rows, None if place is None else data.partition[place]).items():
-                found[one] += chunks
-        return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
+    def _read_file(self, table: Any, name: str) -> Any:
+        return table.io.new_input(name if "://" in name else f"{self._root}/{name}").open()
 
     # --- pyiceberg --------------------------------------------------------------------------------------------------
 
@@ -250,7 +223,13 @@ class IcebergTables(CommittedTables):
             from pyiceberg.catalog import load_catalog
 
             if name := self._layout.catalog_name:
-                self._catalog = load_catalog(name, **_file_properties(self._store.address))
+                # Metadata goes where the tasks' files go, whatever else a catalog's configuration says.
+                self._catalog = load_catalog(
+                    name,
+                    **s3_options(
+                        self._store.address, "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.endpoint"
+                    ),
+                )
             else:
                 path = Path(str(self._store.address)) / CATALOG
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -263,20 +242,17 @@ class IcebergTables(CommittedTables):
     def _name(self, topic: str) -> str:
         return f"{self._layout.catalog_name or 'catalog'}: {'.'.join(self._identifier(topic))}"
 
-    def _open(self, topic: str) -> Any:
+    def _find(self, topic: str) -> Any:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        if topic not in self._opened:
-            path = self._store.address
-            if not self._layout.catalog_name and isinstance(path, Path) and not (path / CATALOG).exists():
-                return None  # nothing is made by reading
-            with self._translated("read", topic):
-                self._refuse_moved(topic)
-                try:
-                    self._opened[topic] = self._open_catalog().load_table(self._identifier(topic))
-                except (NoSuchTableError, NoSuchNamespaceError):
-                    self._opened[topic] = None
-        return self._opened[topic]
+        path = self._store.address
+        if not self._layout.catalog_name and isinstance(path, Path) and not (path / CATALOG).exists():
+            return None  # nothing is made by reading
+        self._refuse_moved(topic)
+        try:
+            return self._open_catalog().load_table(self._identifier(topic))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
 
     def _refuse_moved(self, topic: str) -> None:
         """Raise ``RefusedError`` where the destination's own catalog has a table of another place: its files name each
@@ -300,21 +276,6 @@ class IcebergTables(CommittedTables):
                 f"export with --to {place}; where it was moved, move it back first",
             )
 
-    @contextlib.contextmanager
-    def _translated(self, what: str, topic: str) -> Iterator[None]:
-        try:
-            yield
-        except ZkgroupError:
-            raise
-        except Exception as error:  # noqa: BLE001  # catalogs raise errors of many libraries
-            raise self._failure(what, topic, error) from None
-
-    def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
-        text = " ".join(str(error).split())[:_LINE] or type(error).__name__
-        return ZkgroupError(
-            f"cannot {what} the table {self._name(topic)}: {text}", "see to its catalog and store, then run it again"
-        )
-
 
 def _run_in(snapshot: Any, group: str) -> int | None:
     """The number of a group's run that a snapshot has added."""
@@ -337,17 +298,3 @@ def _without_retries(table: Any) -> Any:
     properties = {**table.metadata.properties, _RETRIES: "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
     return table
-
-
-def _file_properties(address: Any) -> dict[str, str]:
-    """pyiceberg's properties for a place in S3: metadata goes where the tasks' files go, whatever else a catalog's
-    configuration says. What is not in the address it finds there, or in the environment."""
-    if isinstance(address, Path):
-        return {}
-    found = {
-        "s3.region": address.options.get("region"),
-        "s3.access-key-id": address.key,
-        "s3.secret-access-key": address.secret,
-        "s3.endpoint": address.endpoint,
-    }
-    return {name: value for name, value in found.items() if value}

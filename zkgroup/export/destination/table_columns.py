@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from zkgroup.export.model.layout import TableKind
 from zkgroup.schemas.column_types import widen
@@ -21,12 +22,15 @@ def table_schema(schema: Any, folders: Iterable[str]) -> Any:
     return pa.schema([*(pa.field(name, _FOLDERS[name]) for name in folders), *map(_table_field, schema)])
 
 
-def offsets_of(rows: Any, partition: int | None) -> dict[int, list[Any]]:
-    """The chunks of the column ``offset``: of one ``partition``, or, where that is None, by the column of that name."""
-    if partition is not None:
-        return {partition: rows["offset"].chunks}
-    numbers = rows["partition"]
-    return {one: rows.filter(pc.equal(numbers, one))["offset"].chunks for one in pc.unique(numbers).to_pylist()}
+def add_offsets(found: dict[int, Any], file: Any, partition: int | None) -> None:
+    """Add the column ``offset`` of an open file to those that were ``found``: of one ``partition``, or, where that is
+    None, by the column of that name."""
+    rows = pq.ParquetFile(file).read(columns=["offset"] if partition is not None else ["partition", "offset"])
+    numbers = [partition] if partition is not None else pc.unique(rows["partition"]).to_pylist()
+    for number in numbers:
+        some = rows if partition is not None else rows.filter(pc.equal(rows["partition"], number))
+        known = found[number].chunks if number in found else []
+        found[number] = pa.chunked_array([*known, *some["offset"].chunks], pa.int64())
 
 
 def column_type(kind: Any, form: TableKind, path: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import uniform
 from time import sleep
@@ -15,12 +16,14 @@ from typing import Any, Final
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import LOG, Destination
+from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Layout, refuse_place
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
 from zkgroup.export.model.run_record import RunRecord, damaged
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 from zkgroup.text import counted
 
+_LINE: Final = 400  # characters of an error
 _PAUSE: Final = (0.05, 0.3)  # seconds; not the same each time: the other writer may have a rhythm
 _IN_WAY: Final = (
     "move it out of the destination, or restore the record that names it; export --verify names all such files"
@@ -124,13 +127,20 @@ class CommittedTables(TableFormat, ABC):
             self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
 
     @abstractmethod
-    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
-        """The offsets of all rows in those files of a topic's table that are not ``known``, by partition: columns of
-        pyarrow's."""
+    def _find(self, topic: str) -> Any:
+        """Open a table; None where there is none."""
 
     @abstractmethod
-    def _open(self, topic: str) -> Any:
-        """A table; None where there is none."""
+    def _files(self, table: Any, topic: str) -> Iterable[tuple[StoredFile, int | None]]:
+        """The files of a table, each with its partition where that is a folder."""
+
+    @abstractmethod
+    def _read_file(self, table: Any, name: str) -> Any:
+        """Open a file of a table for pyarrow to read."""
+
+    @abstractmethod
+    def _refuse_place(self, topic: str) -> None:
+        """Raise ``RefusedError`` where the name of a topic's table is another's."""
 
     @abstractmethod
     def _name(self, topic: str) -> str:
@@ -160,16 +170,59 @@ class CommittedTables(TableFormat, ABC):
     def _is_conflict(self, error: Exception) -> bool:
         """Whether another commit came first."""
 
-    @abstractmethod
     def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
         """The error for what the library could not do."""
-
-    def _unrecorded(self, topic: str, files: int, otherwise: str) -> RefusedError:
-        """The error for a table with files that no record of the log has."""
-        return RefusedError(
-            f"{self._name(topic)} is a table with {counted(files, 'file')}, and no record of an export has it",
-            f"choose another {otherwise}, or restore _zkgroup from a copy",
+        text = " ".join(str(error).split())[:_LINE] or type(error).__name__
+        where = self._name(topic)
+        return ZkgroupError(
+            f"cannot {what} the table {where}: {text}", "see to it, its store and its catalog, then run it again"
         )
+
+    @contextmanager
+    def _translated(self, what: str, topic: str) -> Iterator[None]:
+        """Translate the errors of the block."""
+        try:
+            yield
+        except ZkgroupError:
+            raise
+        except Exception as error:  # noqa: BLE001  # formats and catalogs raise errors of many libraries
+            raise self._failure(what, topic, error) from None
+
+    def _open(self, topic: str) -> Any:
+        """A table; None where there is none."""
+        if topic not in self._opened:
+            with self._translated("read", topic):
+                self._opened[topic] = self._find(topic)
+        return self._opened[topic]
+
+    def _list(self, topic: str) -> list[tuple[StoredFile, int | None]]:
+        table = self._open(topic)
+        with self._translated("read", topic):
+            return [] if table is None else list(self._files(table, topic))
+
+    def files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
+        for topic in topics or ():
+            yield from (file for file, _ in self._list(topic))
+
+    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
+        """The offsets of all rows in those files of a topic's table that are not ``known``, by partition: columns of
+        pyarrow's."""
+        from zkgroup.export.destination.table_columns import add_offsets  # pyarrow takes 0.1 s
+
+        found: dict[int, Any] = {}
+        for file, number in self._list(topic):
+            if file.name not in known:
+                with self._translated("read", topic), self._read_file(self._open(topic), file.name) as source:
+                    add_offsets(found, source, number)
+        return found
+
+    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
+        self._refuse_place(topic)
+        if not is_recorded and (files := self._list(topic)):
+            raise RefusedError(
+                f"{self._name(topic)} is a table with {counted(len(files), 'file')}, and no record of an export has it",
+                "choose another --to or --catalog, or restore _zkgroup from a copy",
+            )
 
     def newest_run(self, group: str, topic: str) -> int | None:
         table = self._open(topic)
@@ -239,6 +292,15 @@ class CommittedTables(TableFormat, ABC):
             else:
                 self._opened.clear()
                 return
+
+
+def s3_options(address: Address, *names: str) -> dict[str, str]:
+    """A library's options for a place in S3, by their ``names``: the region's, the keys', the endpoint's. What is not in
+    the address it finds in its configuration, or in the environment."""
+    if isinstance(address, Path):
+        return {}
+    found = (address.options.get("region"), address.key, address.secret, address.endpoint)
+    return {name: value for name, value in zip(names, found, strict=True) if value}
 
 
 def table_changed(table: str) -> RefusedError:
