@@ -61,7 +61,7 @@ def test_records_have_numbers_without_a_gap(three: tuple[str, str], destination:
 #: Decodes a record in many threads at once, in 20 processes of which none has decoded one before.
 DECODING = """
 import os, sys, threading
-from zkgroup.export.model.documents import decode_record
+from zkgroup.export.model.run_record import decode_record
 
 data, gate = open(sys.argv[1], "rb").read(), threading.Barrier(16)
 sys.setswitchinterval(1e-6)

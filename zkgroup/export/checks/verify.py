@@ -8,7 +8,7 @@ table in place of the export's. Values are not read. Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
@@ -23,13 +23,13 @@ from zkgroup.export.destination.coverage import (
 )
 from zkgroup.export.destination.file_check import FileContent, check_file, check_times, compare_rewritten, read_file
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
-from zkgroup.export.destination.table_format import CommittedTables, TableFormat, open_format
-from zkgroup.export.destination.topic_owners import Owner, read_owners
+from zkgroup.export.destination.table_format import CommittedTables, open_format
+from zkgroup.export.destination.topic_owners import read_owners
 from zkgroup.export.model.accounting import Interval, gaps_between, overlaps, subtract, union
 from zkgroup.export.model.address import Address
-from zkgroup.export.model.layout import Calendar, Layout, is_read
-from zkgroup.export.model.plan_types import LostRange
-from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, TopicIdentity, damaged
+from zkgroup.export.model.layout import Layout, is_read
+from zkgroup.export.model.plan_types import LostRange, StoredFile
+from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, damaged
 from zkgroup.export.planning import group_state
 from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command
 from zkgroup.export.planning.group_state import GroupState
@@ -84,9 +84,6 @@ class _Account:
     problems: list[VerifyRow] = field(default_factory=list)
 
 
-NO_PLACE: Final = (None, None, None, None)
-
-
 def verify(
     destination: Destination,
     committed: Mapping[str, Mapping[TopicPartition, int | None]] | None = None,
@@ -94,56 +91,241 @@ def verify(
 ) -> list[VerifyRow]:
     """One row for each partition, then its problems, then those of no partition. ``committed``: what groups have
     committed, where that is to be compared, too. ``note`` receives observations that are no problem."""
-    rows: list[VerifyRow] = []
-    accounts: dict[_LogKey, _Account] = {}
-    expected = ExpectedFiles()
-    newest: dict[str, RunRecord] = {}
-    layouts: dict[str, Layout] = {}
-    layout = None
-    try:
-        layout = destination.layout()
-        if layout is None and destination.groups():
-            raise damaged(f"{destination}/{LAYOUT}", "is missing")
-    except ZkgroupError as error:
-        rows.append(VerifyRow(*NO_PLACE, problem=str(error), mend="person"))
-    tables = open_format(destination, layout)
-    unfinished: set[str] = set()
-    for group in destination.groups():
-        records = _records(destination, group, rows)
-        for record in without_rolled_back(list(records)) if isinstance(tables, CommittedTables) else records:
-            newest[group] = record
-            layouts[record.run] = record.layout
-            expected.add(record)
-            _enter(accounts, record)
-        for run in destination.leftover_runs(group):
-            if destination.is_logged(group, run):
-                unfinished.add(run)
-            else:
-                note(f"{destination.work(group, run)} is of a run that is under way, or was killed: see --status")
-    owners = read_owners(destination, sorted({topic for record in newest.values() for topic in record.coverage}))
-    for topic, some in owners.items():
-        if all(owner.is_former for owner in some):
-            why = damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
-            rows.append(VerifyRow(*NO_PLACE, problem=str(why), mend="person"))
-    unnamed = "is in no record: restore the record, or move it out of the destination"
-    if any(row.group is not None for row in rows):
-        unnamed = "is in no record that can be read: restore the damaged one first"
-    tags = _newest_tags(newest.values())
-    finished = [record for record in newest.values() if record.run not in unfinished]
-    _drop_rolled_back(destination, tables, finished, expected, accounts, rows)
-    rows += _check_files(destination, tables, expected, layouts, unfinished, accounts, tags, unnamed, note)
+    verification = _Verification(destination, note)
+    verification.read_records()
+    verification.check_tables()
+    verification.check_files()
     for group, offsets in (committed or {}).items():
-        if group in newest:
-            _compare_offsets(accounts, newest[group], offsets, note, is_finished=newest[group].run not in unfinished)
-    partitions = [_of_owner(row, owners) for log in sorted(accounts) for row in _rows_of(log, accounts[log])]
-    return partitions + rows
+        if group in verification.newest:
+            verification.compare_offsets(group, offsets)
+    return verification.rows()
 
 
-def _of_owner(row: VerifyRow, owners: Mapping[str, Sequence[Owner]]) -> VerifyRow:
-    """A row whose problem the group mends that owns the topic now: another one may not export it."""
-    if row.mend != "backfill":
-        return row
-    return replace(row, group=next((one.group for one in owners[str(row.topic)] if not one.is_former), row.group))
+class _Verification:
+    """What records say, and what is wrong with it. ``newest``: of each group; ``tags``: of each topic's latest log;
+    ``others``: problems of no partition."""
+
+    def __init__(self, destination: Destination, note: Callable[[str], None]) -> None:
+        self._destination = destination
+        self._note = note
+        self._accounts: dict[_LogKey, _Account] = {}
+        self._expected = ExpectedFiles()
+        self.newest: dict[str, RunRecord] = {}
+        self._layouts: dict[str, Layout] = {}  # by run
+        self._unfinished: set[str] = set()  # runs
+        self._tags: dict[str, str | None] = {}
+        self._others: list[VerifyRow] = []
+        layout = None
+        try:
+            layout = destination.layout()
+            if layout is None and destination.groups():
+                raise damaged(f"{destination}/{LAYOUT}", "is missing")
+        except ZkgroupError as error:
+            self._report(error)
+        self._tables = open_format(destination, layout)
+
+    def _report(self, error: object, group: str | None = None) -> None:
+        """A problem of no partition."""
+        self._others.append(VerifyRow(None, None, None, None, problem=str(error), group=group, mend="person"))
+
+    def _account(self, partition: TopicPartition, tag: str | None, group: str) -> _Account:
+        return self._accounts.setdefault(_LogKey(*partition, tag or ""), _Account(group))
+
+    def _find(
+        self, partition: TopicPartition, tag: str | None, ends: Interval, why: str, mend: Mend | None, group: str | None
+    ) -> None:
+        """A problem of a partition."""
+        row = VerifyRow(*partition, *ends, problem=why, group=group, mend=mend)
+        self._account(partition, tag, group or "").problems.append(row)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def read_records(self) -> None:
+        """Enter all records that can be read."""
+        destination = self._destination
+        for group in destination.groups():
+            records = list(self._records(group))
+            if isinstance(self._tables, CommittedTables):
+                records = without_rolled_back(records)
+            for record in records:
+                self.newest[group] = record
+                self._layouts[record.run] = record.layout
+                self._expected.add(record)
+                self._enter(record)
+            for run in destination.leftover_runs(group):
+                if destination.is_logged(group, run):
+                    self._unfinished.add(run)
+                else:
+                    work = destination.work(group, run)
+                    self._note(f"{work} is of a run that is under way, or was killed: see --status")
+        known = [coverage for record in self.newest.values() for coverage in record.coverage.items()]
+        for topic, coverage in sorted(known, key=lambda item: item[1].identity.czxid):
+            self._tags[topic] = coverage.identity.tag
+        self._owners = read_owners(destination, sorted(self._tags))
+        for topic, some in self._owners.items():
+            if all(owner.is_former for owner in some):
+                self._report(damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more"))
+
+    def _records(self, group: str) -> Iterator[RunRecord]:
+        try:
+            self._destination.entries(group)
+        except (DamagedDocumentError, RefusedError) as error:
+            self._report(error, group)
+        for entry in self._destination.entries(group, is_checked=False):
+            try:
+                yield self._destination.record(group, entry)
+            except DamagedDocumentError as error:
+                self._report(error, group)
+
+    def _enter(self, record: RunRecord) -> None:
+        for part in record.partitions:
+            tag = record.topics[part.partition.topic].tag
+            account = self._account(part.partition, tag, record.group)
+            account.skipped += [(gap.start, gap.end) for gap in part.skipped]
+            if part.again:  # what was lost, once more, as far as the log still had it
+                fewer = sum(lost.rows for lost in part.again) - part.rows - part.undecodable
+                account.rows -= fewer
+                account.gaps += fewer
+                continue
+            account.group = record.group
+            account.read.append((part.start, part.end))
+            account.rows += part.rows + part.undecodable
+            account.undecodable += part.undecodable
+            account.gaps += sum(part.gaps.values())
+            if unexplained := part.gaps.get("unexplained"):
+                why = f"{counted(unexplained, 'offset')} of these were missing from the log, and nothing explains it"
+                self._find(part.partition, tag, (part.start, part.end), why, None, None)
+
+    # --- tables and files -------------------------------------------------------------------------------------------
+
+    def check_tables(self) -> None:
+        """Find tables that have less than the records say: their partitions have a problem, and their files none."""
+        if not isinstance(self._tables, CommittedTables):
+            return
+        for record in self.newest.values():
+            for topic, known in record.coverage.items() if record.run not in self._unfinished else ():
+                try:
+                    now, _ = read_coverage(self._destination, self._tables, record, topic)
+                except (DamagedDocumentError, RefusedError) as error:
+                    self._report(error, record.group)
+                    continue
+                for partition in lost_partitions(topic, known, now):
+                    low, high = (one.ends.get(partition.partition, 0) for one in (now, known))
+                    why = "the table was rolled back, and does not have all of these"
+                    self._find(partition, known.identity.tag, (low, high), why, "mismatch", record.group)
+                    self._expected.forget_topic(topic)
+
+    def check_files(self) -> None:
+        """Check all files, and find those that are missing, or that no record names."""
+        expected, tables = self._expected, self._tables
+        is_list = not isinstance(tables, CommittedTables)
+        topics = None if is_list else sorted({one.file.topic for one in expected.files.values()})
+        files = list(tables.files(topics))
+        known = [file for file in files if file.name in expected.files]
+        contents = map_parallel(lambda file: read_file(self._destination, file.name), known)
+        for file, content in zip(known, contents, strict=True):
+            self._check_file(file, content, expected.files[file.name])
+        lost = list(expected.missing({file.name for file in known}))
+        for one, partition, missing in lost:
+            if is_list or one.run in self._unfinished:
+                self._report_missing(one, partition, missing)
+        if isinstance(tables, CommittedTables):
+            finished = [(partition, missing) for one, partition, missing in lost if one.run not in self._unfinished]
+            for topic in topics or ():
+                self._compare_rows(tables, topic, [item for item in finished if item[0].topic == topic])
+            return
+        unnamed = "is in no record: restore the record, or move it out of the destination"
+        if any(row.group is not None for row in self._others):
+            unnamed = "is in no record that can be read: restore the damaged one first"
+        for file in files:
+            if file.name not in expected.files and is_read(file.name):
+                self._report(f"{file.name} {unnamed}")
+
+    def _check_file(self, file: StoredFile, content: FileContent, one: ExpectedFile) -> None:
+        problems = check_file(file.size, content, one)
+        layout = self._layouts[one.run]
+        if not problems and content.footer is not None and layout.timed:
+            problems += check_times(content.footer, layout, file.name)
+        is_newest = one.run not in self._unfinished and self._tags.get(one.file.topic) == one.tag
+        mend: Mend = "file" if is_newest and not isinstance(self._tables, CommittedTables) else "person"
+        for number, piece in enumerate(one.file.ranges):
+            partition = TopicPartition(one.file.topic, piece.partition)
+            self._account(partition, one.tag, one.group).files += 1
+            for why in problems if number == 0 else ():
+                self._find(partition, one.tag, (piece.start, piece.end), f"{file.name}{why}", mend, one.group)
+
+    def _report_missing(self, one: ExpectedFile, partition: TopicPartition, lost: LostRange) -> None:
+        mend: Mend = "backfill"
+        why = f"{lost.file} of run {one.run} is missing"
+        if one.run in self._unfinished:
+            why, mend = f"{why}: the run is not finished", "export"
+        elif self._tags.get(one.file.topic) != one.tag:
+            why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
+        self._find(partition, one.tag, (lost.start, lost.end), why, mend, one.group)
+
+    def _compare_rows(
+        self, tables: CommittedTables, topic: str, lost: Sequence[tuple[TopicPartition, LostRange]]
+    ) -> None:
+        """Compare the rows that others have put into a topic's table with those of the files that they replace."""
+        found = tables.other_offsets(topic, self._expected.files)
+        tag = self._tags.get(topic)
+        for number in sorted({*found, *(partition.partition for partition, _ in lost)}):
+            partition = TopicPartition(topic, number)
+            ranges = [one for replaced, one in lost if replaced == partition]
+            wrong = compare_rewritten(ranges, found.get(number), is_recreated=tag is not None)
+            if wrong is not None:
+                ends = [edge for one in ranges for edge in (one.start, one.end)] or [0]
+                self._find(partition, tag, (min(ends), max(ends)), wrong, "table", None)
+
+    # --- offsets, and rows ------------------------------------------------------------------------------------------
+
+    def compare_offsets(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Compare a group's offsets with where its exports end."""
+        newest = self.newest[group]
+        for partition, offset in offsets.items():
+            coverage = newest.coverage[partition.topic]
+            end = coverage.ends[partition.partition]
+            if offset == end:
+                continue
+            where = "has no offset" if offset is None else f"is at {offset}"
+            if newest.joined and offset is not None and offset > end:
+                ahead = "ahead of its export, which shared the group with other members"
+                self._note(f"{partition}: the group {where}, {ahead}")
+                continue
+            low, high = sorted((end, end if offset is None else offset))
+            why = f"group {group} {where}, and its exports end at {end}"
+            mend: Mend = "export" if newest.run in self._unfinished else "mismatch"
+            self._find(partition, coverage.identity.tag, (low, high), why, mend, group)
+
+    def rows(self) -> list[VerifyRow]:
+        """Of all partitions, then the problems of none."""
+        rows = [row for log in sorted(self._accounts) for row in _rows_of(log, self._accounts[log])]
+        return [self._of_owner(row) for row in rows] + self._others
+
+    def _of_owner(self, row: VerifyRow) -> VerifyRow:
+        """A row whose problem the group mends that owns the topic now: another one may not export it."""
+        if row.mend != "backfill":
+            return row
+        owners = (one.group for one in self._owners[str(row.topic)] if not one.is_former)
+        return replace(row, group=next(owners, row.group))
+
+
+def _rows_of(log: _LogKey, account: _Account) -> Iterator[VerifyRow]:
+    read = union(account.read)
+    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, read))
+    known = union([*read, *account.skipped])
+    if known:
+        low, high = known[0][0], known[-1][1]
+        rows, undecodable = account.rows - account.undecodable, account.undecodable
+        yield VerifyRow(log.topic, log.partition, low, high, rows, undecodable, account.gaps, skipped, account.files)
+    problems = list(account.problems)
+    for low, high in overlaps(one for one in account.read if one[0] < one[1]):
+        problems.append(VerifyRow(log.topic, log.partition, low, high, problem="exported twice", mend="person"))
+    for low, high in gaps_between(known):
+        problems.append(
+            VerifyRow(log.topic, log.partition, low, high, problem="in no record", group=account.group, mend="backfill")
+        )
+    yield from sorted(problems, key=lambda row: (row.start or 0, row.end or 0, str(row.problem)))
 
 
 def read_committed(
@@ -166,198 +348,6 @@ def read_committed(
     ]
     found = group_state.read_committed(registry, group, partitions)
     return {one: found[one].offset if one in found else None for one in partitions}
-
-
-def _records(destination: Destination, group: str, rows: list[VerifyRow]) -> Iterator[RunRecord]:
-    """The records of a group that can be read; ``rows`` gets what is wrong with the others."""
-    try:
-        destination.entries(group)
-    except (DamagedDocumentError, RefusedError) as error:
-        rows.append(VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person"))
-    for entry in destination.entries(group, is_checked=False):
-        try:
-            yield destination.record(group, entry)
-        except DamagedDocumentError as error:
-            rows.append(VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person"))
-
-
-def _newest_tags(records: Iterable[RunRecord]) -> dict[str, str | None]:
-    """The mark of each topic's latest log."""
-    found: dict[str, TopicIdentity] = {}
-    for record in records:
-        for topic, coverage in record.coverage.items():
-            known = found.get(topic)
-            if known is None or known.czxid < coverage.identity.czxid:
-                found[topic] = coverage.identity
-    return {topic: identity.tag for topic, identity in found.items()}
-
-
-def _enter(accounts: dict[_LogKey, _Account], record: RunRecord) -> None:
-    for part in record.partitions:
-        key = _LogKey(*part.partition, record.topics[part.partition.topic].tag or "")
-        account = accounts.setdefault(key, _Account(record.group))
-        account.skipped += [(gap.start, gap.end) for gap in part.skipped]
-        if part.again:  # what was lost, once more, as far as the log still had it
-            fewer = sum(lost.rows for lost in part.again) - part.rows - part.undecodable
-            account.rows -= fewer
-            account.gaps += fewer
-            continue
-        account.group = record.group
-        account.read.append((part.start, part.end))
-        account.rows += part.rows + part.undecodable
-        account.undecodable += part.undecodable
-        account.gaps += sum(part.gaps.values())
-        if unexplained := part.gaps.get("unexplained"):
-            why = f"{counted(unexplained, 'offset')} of these were missing from the log, and nothing explains it"
-            account.problems.append(VerifyRow(*part.partition, part.start, part.end, problem=why, mend=None))
-
-
-def _drop_rolled_back(
-    destination: Destination,
-    tables: TableFormat,
-    newest: Iterable[RunRecord],
-    expected: ExpectedFiles,
-    accounts: dict[_LogKey, _Account],
-    rows: list[VerifyRow],
-) -> None:
-    """Find tables that have less than the records say: their partitions have a problem, and their files none."""
-    for record in newest if isinstance(tables, CommittedTables) else ():
-        for topic, known in record.coverage.items():
-            try:
-                now, _ = read_coverage(destination, tables, record, topic)
-            except (DamagedDocumentError, RefusedError) as error:
-                rows.append(VerifyRow(*NO_PLACE, problem=str(error), group=record.group, mend="person"))
-                continue
-            for partition in lost_partitions(topic, known, now):
-                low, high = (one.ends.get(partition.partition, 0) for one in (now, known))
-                account = accounts.setdefault(_LogKey(*partition, known.identity.tag or ""), _Account(record.group))
-                why = "the table was rolled back, and does not have all of these"
-                account.problems.append(
-                    VerifyRow(*partition, low, high, problem=why, group=record.group, mend="mismatch")
-                )
-                expected.files = {name: one for name, one in expected.files.items() if one.file.topic != topic}
-
-
-def _check_files(
-    destination: Destination,
-    tables: TableFormat,
-    expected: ExpectedFiles,
-    layouts: Mapping[str, Layout],
-    unfinished: Collection[str],
-    accounts: dict[_LogKey, _Account],
-    tags: Mapping[str, str | None],
-    unnamed: str,
-    note: Callable[[str], None],
-) -> list[VerifyRow]:
-    """Check all files; what is wrong with those that no record names (``unnamed``)."""
-    unrecorded: list[VerifyRow] = []
-    there: set[str] = set()
-    calendars: dict[Layout, Calendar] = {}
-    rewritten = tables if isinstance(tables, CommittedTables) else None
-    topics = sorted({one.file.topic for one in expected.files.values()}) if rewritten else None
-    files = list(tables.files(topics))
-    known = [file for file in files if file.name in expected.files]
-    contents = map_parallel(lambda file: read_file(destination, file.name), known)
-    for file, content in zip(known, contents, strict=True):
-        there.add(file.name)
-        one = expected.files[file.name]
-        again = not rewritten and one.run not in unfinished and tags.get(one.file.topic) == one.tag
-        defects = _problems_of(file.name, file.size, content, one, layouts[one.run], calendars)
-        _account_file(accounts, one, defects, "file" if again else "person")
-    others = [file.name for file in files if file.name not in expected.files and is_read(file.name)]
-    if not rewritten:
-        unrecorded += [VerifyRow(*NO_PLACE, problem=f"{name} {unnamed}", mend="person") for name in others]
-    replaced: dict[TopicPartition, list[LostRange]] = {}
-    for one, partition, lost in expected.missing(there):
-        account = accounts.setdefault(_LogKey(*partition, one.tag or ""), _Account(one.group))
-        mend: Mend | None = "backfill"
-        why = f"{lost.file} of run {one.run} is missing"
-        if rewritten and one.run not in unfinished:
-            replaced.setdefault(partition, []).append(lost)
-            continue
-        if one.run in unfinished:
-            why, mend = f"{why}: the run is not finished", "export"
-        elif tags.get(one.file.topic) != one.tag:
-            why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
-        account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
-    for topic in topics or ():
-        found = rewritten.other_offsets(topic, expected.files) if rewritten else {}
-        for number in sorted({*found, *(one.partition for one in replaced if one.topic == topic)}):
-            partition = TopicPartition(topic, number)
-            ranges = replaced.get(partition, ())
-            wrong = compare_rewritten(ranges, found.get(number), is_recreated=tags.get(topic) is not None)
-            if wrong is not None:
-                account = accounts.setdefault(_LogKey(*partition, tags.get(topic) or ""), _Account(""))
-                ends = [edge for one in ranges for edge in (one.start, one.end)] or [0]
-                account.problems.append(VerifyRow(*partition, min(ends), max(ends), problem=wrong, mend="table"))
-    return unrecorded
-
-
-def _problems_of(
-    name: str, size: int, content: FileContent, one: ExpectedFile, layout: Layout, calendars: dict[Layout, Calendar]
-) -> list[str]:
-    problems = check_file(size, content, one)
-    if not problems and content.footer is not None and layout.timed:
-        if layout not in calendars:
-            calendars[layout] = layout.calendar()
-        problems += check_times(content.footer, layout, calendars[layout], name)
-    return [f"{name}{why}" for why in problems]
-
-
-def _account_file(accounts: dict[_LogKey, _Account], one: ExpectedFile, problems: list[str], mend: Mend) -> None:
-    for number, piece in enumerate(one.file.ranges):
-        partition = TopicPartition(one.file.topic, piece.partition)
-        account = accounts.setdefault(_LogKey(*partition, one.tag or ""), _Account(one.group))
-        account.files += 1
-        for why in problems if number == 0 else ():
-            account.problems.append(
-                VerifyRow(*partition, piece.start, piece.end, problem=why, group=one.group, mend=mend)
-            )
-
-
-def _compare_offsets(
-    accounts: dict[_LogKey, _Account],
-    newest: RunRecord,
-    offsets: Mapping[TopicPartition, int | None],
-    note: Callable[[str], None],
-    *,
-    is_finished: bool,
-) -> None:
-    """Compare a group's offsets with where its exports end."""
-    for partition, offset in offsets.items():
-        coverage = newest.coverage[partition.topic]
-        end = coverage.ends[partition.partition]
-        if offset == end:
-            continue
-        if newest.joined and offset is not None and offset > end:
-            note(
-                f"{partition}: the group is at {offset}, ahead of its export, which shared the group with other members"
-            )
-            continue
-        where = "has no offset" if offset is None else f"is at {offset}"
-        account = accounts.setdefault(_LogKey(*partition, coverage.identity.tag or ""), _Account(newest.group))
-        low, high = sorted((end, end if offset is None else offset))
-        why = f"group {newest.group} {where}, and its exports end at {end}"
-        mend: Mend = "mismatch" if is_finished else "export"
-        account.problems.append(VerifyRow(*partition, low, high, problem=why, group=newest.group, mend=mend))
-
-
-def _rows_of(log: _LogKey, account: _Account) -> Iterator[VerifyRow]:
-    read = union(account.read)
-    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, read))
-    known = union([*read, *account.skipped])
-    if known:
-        low, high = known[0][0], known[-1][1]
-        rows, undecodable = account.rows - account.undecodable, account.undecodable
-        yield VerifyRow(log.topic, log.partition, low, high, rows, undecodable, account.gaps, skipped, account.files)
-    problems = list(account.problems)
-    for low, high in overlaps(one for one in account.read if one[0] < one[1]):
-        problems.append(VerifyRow(log.topic, log.partition, low, high, problem="exported twice", mend="person"))
-    for low, high in gaps_between(known):
-        problems.append(
-            VerifyRow(log.topic, log.partition, low, high, problem="in no record", group=account.group, mend="backfill")
-        )
-    yield from sorted(problems, key=lambda row: (row.start or 0, row.end or 0, str(row.problem)))
 
 
 _BY_HAND: Final[Mapping[Mend | None, str]] = {

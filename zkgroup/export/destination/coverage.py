@@ -112,6 +112,10 @@ class ExpectedFiles:
             tag = None if identity is None else identity.tag
             self.files[file.name] = ExpectedFile(file, record.group, record.run, tag, record.isolation)
 
+    def forget_topic(self, topic: str) -> None:
+        """A topic's files need not be there."""
+        self.files = {name: one for name, one in self.files.items() if one.file.topic != topic}
+
     def _forget(self, lost: LostRange, partition: int) -> None:
         known = self.files.get(lost.file)
         if known is None:

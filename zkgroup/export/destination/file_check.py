@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,8 +186,14 @@ def compare_rewritten(ranges: Sequence[LostRange], offsets: Any, *, is_recreated
     return None
 
 
-def check_times(footer: Footer, layout: Layout, calendar: Calendar, name: str) -> list[str]:
+@cache
+def _calendar(layout: Layout) -> Calendar:
+    return layout.calendar()  # which remembers a zone's rules
+
+
+def check_times(footer: Footer, layout: Layout, name: str) -> list[str]:
     """Whether the rows are of the folder's day, or hour: its first and its last are."""
+    calendar = _calendar(layout)
     try:
         period = layout.period_of_folder(name)
     except ValueError:

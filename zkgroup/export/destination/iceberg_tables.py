@@ -224,12 +224,8 @@ class IcebergTables(CommittedTables):
 
             if name := self._layout.catalog_name:
                 # Metadata goes where the tasks' files go, whatever else a catalog's configuration says.
-                self._catalog = load_catalog(
-                    name,
-                    **s3_options(
-                        self._store.address, "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.endpoint"
-                    ),
-                )
+                keys = ("s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.endpoint")
+                self._catalog = load_catalog(name, **s3_options(self._store.address, *keys))
             else:
                 path = Path(str(self._store.address)) / CATALOG
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -295,8 +295,8 @@ class CommittedTables(TableFormat, ABC):
 
 
 def s3_options(address: Address, *names: str) -> dict[str, str]:
-    """A library's options for a place in S3, by their ``names``: the region's, the keys', the endpoint's. What is not in
-    the address it finds in its configuration, or in the environment."""
+    """A library's options for a place in S3, by their ``names``: the region's, the keys', the endpoint's. What is not
+    in the address it finds in its configuration, or in the environment."""
     if isinstance(address, Path):
         return {}
     found = (address.options.get("region"), address.key, address.secret, address.endpoint)
