@@ -240,7 +240,7 @@ def test_commands_import_each_other_relatively() -> None:
         ("zkgroup/export/destination/x.py", "from zkgroup.export.planning import mismatch", wrong_folders),
         (
             "zkgroup/export/tasks/x.py",
-            "def f():\n    from ..destination.footer import Footer",
+            "def f():\n    from ..destination.file_check import Footer",
             wrong_folders,
         ),
         ("zkgroup/export/x.py", "from zkgroup.export.model import layout", wrong_folders),

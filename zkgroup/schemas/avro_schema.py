@@ -39,15 +39,6 @@ from zkgroup.schemas.field_schema import SchemaError, UndecodableError
 
 #: As in ``_avro.c``.
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE, DECIMAL = range(15)
-PRIMITIVES: Final = {
-    "boolean": (BOOLEAN, 0, 0),
-    "int": (INT, -(1 << 31), 1 << 31),
-    "long": (LONG, 0, 0),
-    "float": (FLOAT, 0, 0),
-    "double": (DOUBLE, 0, 0),
-    "bytes": (BYTES, 0, 0),
-    "string": (STRING, 0, 0),
-}
 _WIDTHS: Final = {INT: 4, LONG: 8, FLOAT: 4, DOUBLE: 8, ENUM: 4, DECIMAL: 16}
 _MAX_NODES: Final = 10_000
 
@@ -173,14 +164,15 @@ def _texts(words: tuple[str, ...]) -> Any:
 #: ``UndecodableError``.
 Convert: TypeAlias = Callable[[Any], Any]
 
+#: By Avro's name: the Arrow type, and the node's kind with the range of its numbers (0, 0: any).
 _TYPES: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
+    "boolean": (pa.bool_(), (BOOLEAN, 0, 0)),
+    "int": (pa.int32(), (INT, -(1 << 31), 1 << 31)),
+    "long": (pa.int64(), (LONG, 0, 0)),
+    "float": (pa.float32(), (FLOAT, 0, 0)),
+    "double": (pa.float64(), (DOUBLE, 0, 0)),
+    "bytes": (pa.binary(), (BYTES, 0, 0)),
+    "string": (pa.string(), (STRING, 0, 0)),
 }
 _DIGITS: Final = 38
 _EXACT: Final = Context(prec=2 * _DIGITS)
@@ -278,7 +270,8 @@ class _AvroWalk:
             return AvroColumn(pa.binary(), None, AvroNode(FIXED, schema["size"]))
         if kind not in _TYPES:
             raise _no_type(path, f"the type {kind}")
-        return AvroColumn(_TYPES[kind], None, AvroNode(*PRIMITIVES[kind]))
+        type_, numbers = _TYPES[kind]
+        return AvroColumn(type_, None, AvroNode(*numbers))
 
     def _record(self, schema: Any, path: str) -> AvroColumn:
         fields = {field["name"]: self.column(field["type"], f"{path}.{field['name']}") for field in schema["fields"]}

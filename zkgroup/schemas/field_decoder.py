@@ -17,7 +17,7 @@ from contextlib import suppress
 from io import BytesIO
 from itertools import accumulate
 from struct import pack
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -45,20 +45,15 @@ _LEVELS: Final = 1024  # at most, to orjson
 _FEW: Final = 250  # values that are not worth a call of Arrow's reader, if one of them may be wrong
 
 
+#: Has ``type``, of the columns that its ``decode`` makes of columns of bytes and nulls.
+FieldDecoder: TypeAlias = "AvroDecoder | JsonDecoder | RegisteredDecoder"
+
+
 class Decoded(NamedTuple):
     """A column, null where there was nothing and where it does not decode; and the reasons, by place."""
 
     column: Any
     errors: dict[int, str]
-
-
-class FieldDecoder(Protocol):
-    """``type``: of the columns that it makes."""
-
-    type: Any
-
-    def decode(self, column: Any) -> Decoded:
-        """Decode a column of bytes and nulls."""
 
 
 def make_decoder(schema: FieldSchema) -> FieldDecoder:

@@ -14,8 +14,9 @@ import msgspec
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import COLUMNS, HASH, Destination
+from zkgroup.export.model import run_record
 from zkgroup.export.model.layout import ColumnTypes, Layout
-from zkgroup.export.model.run_record import damaged, decode_columns, digest
+from zkgroup.export.model.run_record import damaged, digest
 from zkgroup.schemas.field_schema import SCHEMA_FORMATS, FieldSchema, FieldSchemas, IncompatibleSchemaError
 
 _FIELDS = ("key", "value")
@@ -43,7 +44,7 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
         for name, schema in schemas.items()
         if schema is not None
     }
-    wide = _widest(layout, [*destination.documents(COLUMNS, decode_columns).values(), ColumnTypes(**own)])
+    wide = _widest(layout, [*destination.documents(COLUMNS, run_record.COLUMNS).values(), ColumnTypes(**own)])
     for name in own:  # old and new fields together
         column_type(decode_type(getattr(wide, name)), layout.format, name)
     return FieldSchemas(
@@ -54,7 +55,7 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
 def recorded_schemas(destination: Destination, layout: Layout) -> FieldSchemas:
     """Schemas that have a destination's columns, and decode nothing. Raises ``DamagedDocumentError`` without these."""
     forms = {name: form for name in _FIELDS if (form := getattr(layout, name)) in SCHEMA_FORMATS}
-    wide = _widest(layout, destination.documents(COLUMNS, decode_columns).values()) if forms else ColumnTypes()
+    wide = _widest(layout, destination.documents(COLUMNS, run_record.COLUMNS).values()) if forms else ColumnTypes()
     if any(getattr(wide, name) is None for name in forms):
         raise damaged(f"{destination}/{COLUMNS}", "is missing")
     return FieldSchemas(**{name: FieldSchema(form, "", getattr(wide, name)) for name, form in forms.items()})
@@ -66,14 +67,14 @@ def claim_columns(destination: Destination, layout: Layout, schemas: FieldSchema
     if schemas == FieldSchemas():
         return
     mine = ColumnTypes(*(schema.column if (schema := getattr(schemas, name)) else None for name in _FIELDS))
-    there = destination.documents(COLUMNS, decode_columns)
+    there = destination.documents(COLUMNS, run_record.COLUMNS)
     if there and _widest(layout, [*there.values(), mine]) == _widest(layout, there.values()):
         return
     data = msgspec.json.encode(mine, order="sorted")
     name = f"{COLUMNS}/{digest(data)[:HASH]}.json"
     destination.store.write(name, data)
     try:
-        _widest(layout, destination.documents(COLUMNS, decode_columns).values())
+        _widest(layout, destination.documents(COLUMNS, run_record.COLUMNS).values())
     except IncompatibleSchemaError as error:
         destination.store.remove_file(name)
         raise RefusedError(f"another export has begun in {destination} with another schema", str(error)) from None

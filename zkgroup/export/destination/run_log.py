@@ -22,16 +22,17 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.json import Decoder
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.model.run_record import RunRecord, damaged, decode_layout, decode_record, digest
+from zkgroup.export.model.run_record import LAYOUTS, RunRecord, damaged, decode_document, decode_record, digest
 from zkgroup.export.stores.store import Store, map_parallel
 from zkgroup.text import listed
 
@@ -162,7 +163,7 @@ class Destination:
 
     def layout(self) -> Layout | None:
         """The layout of all files; None without exports. Raises ``RefusedError`` where there are two."""
-        found = self.documents(LAYOUT, decode_layout)
+        found = self.documents(LAYOUT, LAYOUTS)
         if len(found) > 1:
             raise RefusedError(
                 f"{self} has two layouts: {listed(sorted(one.options() for one in found.values()), '; ')}",
@@ -175,15 +176,15 @@ class Destination:
         meanwhile: written first and then listed, of two at once at most one goes on."""
         data = msgspec.json.encode(layout, order="sorted")
         name = f"{digest(data)[:HASH]}.json"
-        there = self.documents(LAYOUT, decode_layout)
+        there = self.documents(LAYOUT, LAYOUTS)
         if not there:
             self.store.write(f"{LAYOUT}/{name}", data)
-            there = self.documents(LAYOUT, decode_layout)
+            there = self.documents(LAYOUT, LAYOUTS)
         if list(there.values()) != [layout]:
             self.store.remove_file(f"{LAYOUT}/{name}")
             raise RefusedError(f"another export has begun in {self} with another layout", "run it again")
 
-    def documents(self, folder: str, decode: Callable[[str, bytes], T]) -> dict[str, T]:
+    def documents(self, folder: str, decoder: Decoder[T]) -> dict[str, T]:
         """The documents of a folder, whose names begin with their hashes. Raises ``DamagedDocumentError``."""
         found: dict[str, T] = {}
         for name in self.store.names(folder):
@@ -191,7 +192,7 @@ class Destination:
             whole = f"{self}/{folder}/{name}"
             if data is None or not name.startswith(digest(data)[:HASH]):
                 raise damaged(whole, "was changed")
-            found[name] = decode(whole, data)
+            found[name] = decode_document(whole, data, decoder)
         return found
 
     # --- files ------------------------------------------------------------------------------------------------------

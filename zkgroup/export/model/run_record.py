@@ -205,7 +205,7 @@ T = TypeVar("T")
 _WHY: Final = 200  # characters
 # Made once: where two threads ask msgspec for a type for the first time, the process may end.
 _RECORD, _POINTER = Decoder(RunRecord), Decoder(Pointer)
-_LAYOUT, _COLUMNS, _KEYS = Decoder(Layout), Decoder(ColumnTypes), Decoder(dict[str, msgspec.Raw])
+LAYOUTS, COLUMNS, _KEYS = Decoder(Layout), Decoder(ColumnTypes), Decoder(dict[str, msgspec.Raw])
 
 
 class DamagedDocumentError(ZkgroupError):
@@ -241,30 +241,20 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
     return _decode(f"znode {path}", data, _POINTER) if data else None
 
 
-def decode_layout(name: str, data: bytes) -> Layout:
-    """Read a destination's layout. Raises ``DamagedDocumentError``."""
-    return _read(name, data, _LAYOUT)
-
-
-def decode_columns(name: str, data: bytes) -> ColumnTypes:
-    """Read a document with the types of columns. Raises ``DamagedDocumentError``."""
-    return _read(name, data, _COLUMNS)
-
-
 def _plain(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def _decode(name: str, data: bytes, decoder: Decoder[T]) -> T:
-    found = _read(name, data, _KEYS).get("format")
+    found = decode_document(name, data, _KEYS).get("format")
     if found is None or bytes(found) != b"%d" % FORMAT:
         version = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
         raise damaged(name, f"has {version}; this release reads {FORMAT}")
-    return _read(name, data, decoder)
+    return decode_document(name, data, decoder)
 
 
-def _read(name: str, data: bytes, decoder: Decoder[T]) -> T:
-    """Its own words on what is wrong may be long, of many lines."""
+def decode_document(name: str, data: bytes, decoder: Decoder[T]) -> T:
+    """Read a document without a format, by ``LAYOUTS`` or ``COLUMNS``. Raises ``DamagedDocumentError``."""
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -86,14 +86,9 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    names = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
-    done = "".join(names.get(char) or (f"\\{char}" if char in "\\=:#! " else char) for char in text)
-    return "".join(char if " " <= char < "\x7f" else "".join(_unicode(char)) for char in done)
-
-
-def _unicode(char: str) -> list[str]:
-    data = char.encode("utf-16-be", "surrogatepass")
-    return [f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2)]
+    data = text.encode("utf-16-be", "surrogatepass")
+    units = (chr(int.from_bytes(data[place : place + 2])) for place in range(0, len(data), 2))
+    return "".join(unit if re.fullmatch(r"[\w./-]", unit, re.ASCII) else f"\\u{ord(unit):04x}" for unit in units)
 
 
 _OPTIONS: Final = "spark.driver.extraJavaOptions"

@@ -32,11 +32,13 @@ import pyarrow.fs as pafs
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError, WorkFile, map_parallel, name_conflict
+from zkgroup.export.stores.store import CHANGED_WORK, MissingWorkError, WorkFile, map_parallel, name_conflict
 
 # The store's client has tried each request several times before it gives up.
 _SENDS: Final = 3
 _REST: Final = 1.0  # seconds between them
+# The end of a file, in bytes: of two that are compared it has the footer, which names the run and the file.
+_TAIL: Final = 64 * 1024
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30
 _CHUNK: Final = 4 << 20
@@ -239,7 +241,7 @@ class ObjectStore:
 
     def _tail(self, name: str, size: int) -> bytes:
         with self._translated("cannot read", name), self.open(name) as file:
-            return bytes(file.read_at(min(TAIL, size), max(0, size - TAIL)))
+            return bytes(file.read_at(min(_TAIL, size), max(0, size - _TAIL)))
 
     def remove_file(self, final: str) -> None:
         with self._translated("cannot remove", final):

@@ -17,11 +17,17 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from zkgroup.errors import MissingExtraError, RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.plan_types import StoredFile
+
+if TYPE_CHECKING:
+    from zkgroup.export.stores.object_store import ObjectStore
+
+#: A place for files, with the methods of ``FolderStore``.
+Store: TypeAlias = "FolderStore | ObjectStore"
 
 
 class WorkFile(Protocol):
@@ -35,66 +41,6 @@ class WorkFile(Protocol):
 
     def abandon(self) -> None:
         """Remove it; once more does no harm."""
-
-
-class Store(Protocol):
-    """A place for files. ``descriptors``: that each file takes while it grows."""
-
-    descriptors: int
-
-    @property
-    def address(self) -> Address:
-        """What ``open_store`` makes the same store from."""
-
-    @property
-    def uri(self) -> str:
-        """The destination, for people, without secrets."""
-
-    def check(self) -> None:
-        """Raise ``UsageError`` unless one can write here. Changes nothing."""
-
-    def exists(self) -> bool:
-        """Whether anything is here."""
-
-    def read(self, name: str) -> bytes | None:
-        """A whole file; None where there is none."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """A whole file, at once and lasting; what was there is replaced."""
-
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; none where there is no folder."""
-
-    def walk(self, folder: str) -> Iterator[StoredFile]:
-        """All files below a folder."""
-
-    def size(self, name: str) -> int | None:
-        """Of a file, in bytes; None where there is none."""
-
-    def open(self, name: str) -> Any:
-        """A file, for pyarrow to read; a context manager. Raises ``OSError``."""
-
-    def prepare(self, folder: str) -> None:
-        """Make a folder for tasks to write to."""
-
-    def create(self, name: str) -> WorkFile:
-        """A new file for a task to write. What the task may raise as it grows is ``OSError``."""
-
-    def work_failure(self, error: OSError) -> ZkgroupError:
-        """The error for a file that could not grow."""
-
-    def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
-        """Let finished files have their final names: each is its working name, its final one, its size. Yields once
-        for each file that is in place, in their order. May be repeated; never replaces another file."""
-
-    def remove_file(self, final: str) -> None:
-        """Remove a file, if it is there, and folders that are then empty."""
-
-    def sync(self, finals: Iterable[str]) -> None:
-        """Make final names last."""
-
-    def remove(self, folder: str) -> None:
-        """A folder with all that is in it, and those above it that are then empty (the destination itself included)."""
 
 
 def open_store(destination: Address) -> Store:
@@ -112,14 +58,8 @@ class MissingWorkError(ZkgroupError):
     """A file that is to be published is not where, or not as, its task has written it."""
 
 
-#: The end of a file, in bytes: of two that are compared it has the footer, which names the run and the file.
-TAIL: Final = 64 * 1024
 #: The remedy for a file with another size than its task has written.
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
-
-
-# Kernel file systems take no files, whatever the permissions say.
-_NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
 
 
 def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> str:
@@ -160,8 +100,9 @@ class _FolderFile:
 
 
 class FolderStore:
-    """A folder, on a file system that the tasks share."""
+    """A folder, on a file system that the tasks share; and, as ``Store``, what every place for files does."""
 
+    #: That each file takes while it grows.
     descriptors = 1
 
     def __init__(self, root: Path) -> None:
@@ -169,13 +110,16 @@ class FolderStore:
 
     @property
     def address(self) -> Address:
+        """What ``open_store`` makes the same store from."""
         return self.root
 
     @property
     def uri(self) -> str:
+        """The destination, for people, without secrets."""
         return str(self.root)
 
     def check(self) -> None:
+        """Raise ``UsageError`` unless one can write here. Changes nothing."""
         there = self.root
         while not there.exists() and there != there.parent:
             if there.is_symlink():
@@ -189,13 +133,13 @@ class FolderStore:
         if not os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             why = f"{there} is read-only" if os.statvfs(there).f_flag & os.ST_RDONLY else f"no permission in {there}"
             raise UsageError(f"cannot write to {self.root}: {why}", "choose another --to")
-        if there in _NO_FOLDERS or not _NO_FOLDERS.isdisjoint(there.parents):
-            raise UsageError(f"cannot write to {self.root}: {there} takes no files", "choose another --to")
 
     def exists(self) -> bool:
+        """Whether anything is here."""
         return self.root.is_dir()
 
     def read(self, name: str) -> bytes | None:
+        """A whole file; None where there is none."""
         try:
             return (self.root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -204,6 +148,7 @@ class FolderStore:
             raise _unread(f"cannot read {self.root / name}", error) from None
 
     def write(self, name: str, data: bytes) -> None:
+        """A whole file, at once and lasting; what was there is replaced."""
         path = self.root / name
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
@@ -220,6 +165,7 @@ class FolderStore:
             raise ZkgroupError(f"cannot write {path}: {error.strerror}", remedy_of(error)) from None
 
     def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no folder."""
         try:
             return sorted(path.name for path in (self.root / folder).iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -228,6 +174,8 @@ class FolderStore:
             raise _unread(f"cannot list {self.root / folder}", error) from None
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
+        """All files below a folder."""
+
         def fail(error: OSError) -> None:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 raise _unread(f"cannot list {error.filename}", error)
@@ -241,6 +189,7 @@ class FolderStore:
                     yield StoredFile(found, size)
 
     def size(self, name: str) -> int | None:
+        """Of a file, in bytes; None where there is none."""
         try:
             found = (self.root / name).stat()
         except OSError as error:
@@ -250,21 +199,27 @@ class FolderStore:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def open(self, name: str) -> Any:
+        """A file, for pyarrow to read; a context manager. Raises ``OSError``."""
         return (self.root / name).open("rb")
 
     def prepare(self, folder: str) -> None:
+        """Make a folder for tasks to write to."""
         try:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write to {self.root}: {error.strerror}", "choose another --to") from None
 
     def create(self, name: str) -> WorkFile:
+        """A new file for a task to write. What the task may raise as it grows is ``OSError``."""
         return _FolderFile(self.root / name, name)
 
     def work_failure(self, error: OSError) -> ZkgroupError:
+        """The error for a file that could not grow."""
         return ZkgroupError(f"cannot write {error.filename or self.root}: {error.strerror or error}", remedy_of(error))
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
+        """Let finished files have their final names: each is its working name, its final one, its size. Yields once
+        for each file that is in place, in their order. May be repeated; never replaces another file."""
         for work, final, size in works:
             self._publish(work, final, size)
             yield
@@ -288,6 +243,7 @@ class FolderStore:
             raise ZkgroupError(f"cannot write {target}: {error.strerror}", remedy_of(error, decided=True)) from None
 
     def remove_file(self, final: str) -> None:
+        """Remove a file, if it is there, and folders that are then empty."""
         path = self.root / final
         try:
             path.unlink(missing_ok=True)
@@ -296,6 +252,7 @@ class FolderStore:
         self._remove_empty(path.parent)
 
     def sync(self, finals: Iterable[str]) -> None:
+        """Make final names last."""
         folders: set[Path] = set()
         for final in finals:
             path = self.root / final
@@ -306,6 +263,7 @@ class FolderStore:
             _sync_folder(folder)
 
     def remove(self, folder: str) -> None:
+        """A folder with all that is in it, and those above it that are then empty (the destination itself included)."""
         path = self.root / folder
         for _ in range(20):  # a task that was cancelled may still write its last
             shutil.rmtree(path, ignore_errors=True)
@@ -336,7 +294,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        if not _is_copy(source, target):
+        if not source.samefile(target):
             raise name_conflict(target) from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
@@ -344,19 +302,8 @@ def _link(source: Path, target: Path) -> None:
         # A file system without hard links. The check before is not atomic, but the group's lock keeps others away.
         if not target.exists():
             source.rename(target)
-        elif not _is_copy(source, target):
+        elif not source.samefile(target):
             raise name_conflict(target) from None
-
-
-def _is_copy(source: Path, target: Path) -> bool:
-    """Whether both are one file, or were before the folder was copied: the end of it names its run and itself."""
-    return source.samefile(target) or (_size_of(source) == _size_of(target) and _tail(source) == _tail(target))
-
-
-def _tail(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL))
-        return file.read()
 
 
 def _sync_folder(folder: Path) -> None:
