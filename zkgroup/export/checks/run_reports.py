@@ -10,13 +10,12 @@ from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.run_log import RECORD, TOPICS, Destination, LogEntry
+from zkgroup.export.destination.run_log import TOPICS, Destination, LogEntry
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.layout import table_name
 from zkgroup.export.model.run_record import DamagedDocumentError, Pointer, RunRecord, decode_pointer
 from zkgroup.export.planning.group_state import child_names
 from zkgroup.export.run.claim import read_holder
-from zkgroup.export.run.export_run import find_record
 from zkgroup.export.stores.store import map_parallel
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
@@ -97,10 +96,7 @@ def _status_row(registry: Registry, group: str, node: object, destination: Desti
     host, pid, since = (holder.host, holder.pid, holder.since) if holder else (None, None, None)
     is_killed = holder is not None and holder.is_killed
     if not advice:
-        if holder and not is_killed:
-            advice = "wait until it is done"
-        else:
-            advice = _in_the_way(group, pointer, destination) or _AGAIN[step]
+        advice = "wait until it is done" if holder and not is_killed else _AGAIN[step]
     return StatusRow(
         group,
         pointer.run if pointer is not None else None,
@@ -128,21 +124,6 @@ def _is_elsewhere(group: str, pointer: Pointer | None, destination: Destination 
     if pointer is None or destination is None or pointer.output == destination.store.uri:
         return False
     return pointer.run not in destination.leftover_runs(group) and not destination.is_logged(group, pointer.run)
-
-
-def _in_the_way(group: str, pointer: Pointer | None, destination: Destination | None) -> str:
-    """Why a decided run cannot be finished as it is; nothing where it can, or where that is unknown."""
-    if pointer is None or pointer.state != "decided" or destination is None:
-        return ""
-    if _is_elsewhere(group, pointer, destination):
-        return ""
-    try:
-        if find_record(destination, group, pointer) is not None:
-            return ""
-    except ZkgroupError as error:
-        return str(error)
-    name = f"{destination.work(group, pointer.run)}/{RECORD}"
-    return f"{destination}/{name} is missing: restore the destination, or --abandon the run if it is lost"
 
 
 @dataclass(frozen=True, slots=True)

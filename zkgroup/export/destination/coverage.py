@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zkgroup.export.destination.run_log import LOG, Destination, number_of
@@ -18,40 +19,30 @@ from zkgroup.protocol.names import TopicPartition
 def extend_coverage(
     known: Mapping[str, TopicCoverage],
     topics: Mapping[str, TopicIdentity],
-    parts: Iterable[RecordPart],
+    parts: Sequence[RecordPart],
     newest: Mapping[TopicPartition, Period],
 ) -> dict[str, TopicCoverage]:
     """What is accounted for with these ``parts``; ``newest``: the newest period of each partition. The coverage of an
     earlier log of a topic is forgotten: its files have other names than those to come."""
     found = dict(known)
+    of_topic: dict[str, list[RecordPart]] = defaultdict(list)
+    for part in parts:
+        of_topic[part.partition.topic].append(part)
     for topic, identity in topics.items():
         before = known.get(topic)
-        is_known = before is not None and before.identity.is_same(identity)
-        found[topic] = TopicCoverage(
-            identity,
-            dict(before.partitions) if before is not None and is_known else {},
-            dict(before.ends) if before is not None and is_known else {},
-            dict(before.newest) if before is not None and is_known else {},
-        )
-    intervals: dict[TopicPartition, list[tuple[int, int]]] = {}
-    ends: dict[TopicPartition, int] = {}
-    for part in parts:
-        intervals.setdefault(part.partition, []).extend(part.covered)
-        if part.commits:
-            ends[part.partition] = part.end
-    for (topic, number), pieces in intervals.items():
-        entry = found[topic]
-        # An empty interval says nothing, and would only grow the record.
-        covered = (*entry.partitions.get(number, ()), *(piece for piece in pieces if piece[0] < piece[1]))
-        partitions = {**entry.partitions, number: union(covered)}
-        partition = TopicPartition(topic, number)
-        period = newest.get(partition)
-        found[topic] = TopicCoverage(
-            entry.identity,
-            partitions,
-            {**entry.ends, **({number: ends[partition]} if partition in ends else {})},
-            {**entry.newest, **({} if period is None else {number: period})},
-        )
+        kept = before if before is not None and before.identity.is_same(identity) else TopicCoverage(identity)
+        covered = {number: list(intervals) for number, intervals in kept.partitions.items()}
+        ends, periods = dict(kept.ends), dict(kept.newest)
+        for part in of_topic[topic]:
+            number = part.partition.partition
+            # An empty interval says nothing, and would only grow the record.
+            covered.setdefault(number, []).extend(piece for piece in part.covered if piece[0] < piece[1])
+            if part.commits:
+                ends[number] = part.end
+            if (period := newest.get(part.partition)) is not None:
+                periods[number] = period
+        partitions = {number: union(intervals) for number, intervals in covered.items()}
+        found[topic] = TopicCoverage(identity, partitions, ends, periods)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.accounting import overlaps, total
+from zkgroup.export.model.accounting import Interval, overlaps, total
 from zkgroup.export.model.layout import Period, parse_compression
 from zkgroup.export.model.plan_types import (
     OffsetRange,
@@ -34,30 +34,24 @@ class WrittenFiles:
     times: Mapping[TopicPartition, Period]
 
 
-def ranges_of(plan: RunPlan) -> list[OffsetRange]:
-    """The ranges to read, cut into pieces; with a limit of bytes a partition is one piece, which may end anywhere."""
-    return [piece for part in plan.partitions for piece in _task_ranges(plan, part)]
-
-
 def _task_ranges(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
+    """A part in pieces; with a limit of bytes it is one piece, which may end anywhere."""
     size = plan.range_messages if plan.max_bytes is None else 1 << 62
     return cut(part.partition, part.start, part.end, size)
 
 
+def _wrong(what: object) -> ZkgroupError:
+    return ZkgroupError(f"the account of what tasks have read is wrong: {what}", "report this")
+
+
 def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
     """The record's parts and files. Raises ``ZkgroupError`` unless the answers account for every planned offset."""
-    found: dict[OffsetRange, RangeAnswer] = {}
-    files: list[FileAnswer] = []
-    for answer in answers:
-        if isinstance(answer, FileAnswer):
-            files.append(answer)
-            continue
-        piece = OffsetRange(TopicPartition(answer.topic, answer.partition), answer.start, answer.end)
-        if piece in found:
-            raise ZkgroupError(
-                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} came twice", "report this"
-            )
-        found[piece] = answer
+    files = [answer for answer in answers if isinstance(answer, FileAnswer)]
+    ranges = [answer for answer in answers if isinstance(answer, RangeAnswer)]
+    found = {OffsetRange(TopicPartition(one.topic, one.partition), one.start, one.end): one for one in ranges}
+    wanted = {piece for part in plan.partitions for piece in _task_ranges(plan, part)}
+    if len(found) < len(ranges) or found.keys() != wanted:
+        raise _wrong(f"ranges came twice, or not all, or others: {next(iter(found.keys() ^ wanted), None)}")
     times: dict[TopicPartition, Period] = {}
     parts: list[RecordPart] = []
     for part in plan.partitions:
@@ -65,10 +59,8 @@ def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
         before = None if plan.kind == "backfill" else times.get(part.partition, plan.newest.get(part.partition))
         made, times[part.partition] = _assembled(plan, part, found, before)
         parts.append(made)
-    if found:
-        raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
     written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
-    _refuse_unbalanced(plan, parts, written)
+    _refuse_unbalanced(parts, written)
     return WrittenFiles(parts, written, times)
 
 
@@ -79,18 +71,16 @@ def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:
 
 
 def _assembled(
-    plan: RunPlan, part: PartitionPlan, found: dict[OffsetRange, RangeAnswer], newest: Period
+    plan: RunPlan, part: PartitionPlan, found: Mapping[OffsetRange, RangeAnswer], newest: Period
 ) -> tuple[RecordPart, Period]:
-    answers: list[RangeAnswer] = []
+    answers = [found[piece] for piece in _task_ranges(plan, part)]
     end = part.start
-    for piece in _task_ranges(plan, part):
-        answer = found.pop(piece, None)
-        if answer is None or piece.start != end or not piece.start <= answer.reached <= piece.end:
-            raise ZkgroupError(
-                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} are not all there", "report this"
-            )
-        answers.append(answer)
+    for answer in answers:
+        if answer.start != end or not answer.start <= answer.reached <= answer.end:
+            raise _wrong(answer)
         end = answer.reached
+    if plan.max_bytes is None and end != part.end:
+        raise _wrong(f"{part.partition} was read to {end} only")
     undecodable = sum(answer.undecodable for answer in answers)
     late, newest = late_of(((answer.late, answer.fresh) for answer in answers), newest)
     made = RecordPart(
@@ -107,34 +97,26 @@ def _assembled(
         gaps=total(answer.gaps for answer in answers),
         late=late,
     )
-    if plan.max_bytes is None and end != part.end:
-        raise ZkgroupError(f"offsets {end} to {part.end - 1} of {part.partition} are not there", "report this")
     return made, newest
 
 
-def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
+def _refuse_unbalanced(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
     """Every offset of a part is a row, or a gap; and every row is in a file of that part."""
     counts = [sum(one.rows for _, one in ranges) for ranges in ranges_by_part(parts, files)]
     for part, rows in zip(parts, counts, strict=True):
         if not part.is_balanced or rows != part.rows + part.undecodable:
-            start = part.start
-            raise ZkgroupError(
-                f"{part.partition}: {part.end - start} offsets from {start} on are {part.rows} messages, "
-                f"{part.undecodable} undecodable ones and {dict(part.gaps)}, and the files hold {rows}: "
-                "these do not add up",
-                "report this",
-            )
+            raise _wrong(f"{part}, with {rows} rows in files")
     if sum(counts) != sum(file.rows for file in files):
-        raise ZkgroupError("files came with offsets that nobody asked for", "report this")
-    folders: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        raise _wrong("files came with offsets that nobody asked for")
+    folders: dict[tuple[str, int], list[Interval]] = {}
     for file in files:
         for one in file.ranges:
             folders.setdefault((file.name.rpartition("/")[0], one.partition), []).append((one.start, one.end))
-    if twice := next((key for key, ranges in folders.items() if overlaps(ranges)), None):
-        raise ZkgroupError(f"{twice[0]}: two files hold the same offsets of partition {twice[1]}", "report this")
-    names = [file.name for file in files]
-    if len(set(names)) != len(names):
-        raise ZkgroupError("two files have one name", "report this")
+    for (folder, number), ranges in folders.items():
+        if overlaps(ranges):
+            raise _wrong(f"two files in {folder} hold the same offsets of partition {number}")
+    if len({file.name for file in files}) != len(files):
+        raise _wrong("two files have one name")
 
 
 _GAPS: Mapping[str, str] = {
@@ -172,7 +154,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
     destination.store.prepare(options.folder)
     context.passed("folder made")
     kafka = context.kafka().with_isolation(plan.isolation)
-    ranges = ranges_of(plan)
+    ranges = [piece for part in plan.partitions for piece in _task_ranges(plan, part)]
     share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
     cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
     settings = TaskSettings(kafka.portable(), options, context.silence_timeout, cleanup, share, plan.records_gaps)

@@ -29,7 +29,6 @@ from pyspark.errors import PySparkException
 import zkgroup
 from zkgroup.c_extensions import avro_module, file_name
 from zkgroup.clients.kafka.native_reader import native_module
-from zkgroup.config.files import cache_dir
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import python_daemon, spark_failures
@@ -114,8 +113,7 @@ class SparkJobs:
             return
         if _has_ended(jvm, self._failure) and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
             why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
-            again = f"where that happens again, remove the classes kept in {cache_dir() / 'classes'}"
-            raise ZkgroupError(why, f"its log: {self._keep_log()}; {again}") from None
+            raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):
             raise spark_failures.start_failure(
                 self._master, self._log_text(), error_text(self._failure), self._keep_log
@@ -243,9 +241,8 @@ class SparkJobs:
         seen: list[Answer] = []
         try:
             job.start()
-            idleness = Idleness(job) if self._is_cluster else None
             while not job.finished(_POLL):
-                if idleness is not None and idleness.seconds() > self._timeout:
+                if self._is_cluster and job.idle_seconds() > self._timeout:
                     hopeless = spark_failures.hopeless_start(context.master, self._log_text(), self._keep_log)
                     raise hopeless or spark_failures.no_executor(context.master, self._timeout, self._keep_log())
                 answers = results.value
@@ -384,6 +381,8 @@ class Job:
         self._result: list[Answer] = []
         self._error: BaseException | None = None
         self._done = threading.Event()
+        self._since = self._checked = time.monotonic()
+        self._ended = 0  # tasks
         self._thread = threading.Thread(target=self._run, name="zkgroup-export-job", daemon=True)
 
     def start(self) -> None:
@@ -399,18 +398,19 @@ class Job:
         finally:
             self._done.set()
 
-    def tasks(self) -> tuple[int, int]:
-        """How many tasks are active, and how many have ended, with success or not."""
-        active = ended = 0
-        tracker = self._context.statusTracker()
-        for job in tracker.getJobIdsForGroup(self._name):
-            found = tracker.getJobInfo(job)
-            for stage in () if found is None else found.stageIds:
-                info = tracker.getStageInfo(stage)
-                if info is not None:
-                    active += info.numActiveTasks
-                    ended += info.numCompletedTasks + info.numFailedTasks
-        return active, ended
+    def idle_seconds(self) -> float:
+        """How long it has had no active executor: Spark itself waits for one for ever. Asks Spark at most once a
+        second."""
+        now = time.monotonic()
+        if now - self._checked > 1.0:
+            self._checked = now
+            tracker = self._context.statusTracker()
+            jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._name)))
+            stages = list(filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds)))
+            ended = sum(stage.numCompletedTasks + stage.numFailedTasks for stage in stages)
+            if ended != self._ended or any(stage.numActiveTasks for stage in stages):
+                self._since, self._ended = now, ended
+        return now - self._since
 
     def finished(self, timeout: float) -> bool:
         return self._done.wait(timeout)
@@ -426,22 +426,3 @@ class Job:
             with contextlib.suppress(Py4JError, OSError):
                 self._context.cancelJobGroup(self._name)
             self._done.wait(STOP)
-
-
-class Idleness:
-    """How long a job has had no active executor: Spark itself waits for one for ever."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._since = self._checked = time.monotonic()
-        self._ended = 0
-
-    def seconds(self) -> float:
-        """Asks Spark at most once a second."""
-        now = time.monotonic()
-        if now - self._checked > 1.0:
-            self._checked = now
-            active, ended = self._job.tasks()
-            if active or ended != self._ended:
-                self._since, self._ended = now, ended
-        return now - self._since
