@@ -95,7 +95,6 @@ class BufferDecoder:
         return self._array(columns, 0, self._kind, count, _bits(flags), flags.count(0)), bad
 
     def _array(self, columns: Any, place: int, kind: Any, count: int, valid: Any, missing: int) -> Any:
-        """The array of a node, and of those within."""
         node = self._nodes[place]
         nulls, flags, offsets, values = columns[place]
         make = pa.Array.from_buffers

@@ -221,7 +221,6 @@ class RegisteredDecoder:
         return Decoded(pa.concat_arrays(parts).take(_integers(order)), errors)
 
     def _decoder(self, head: bytes) -> AvroDecoder | JsonDecoder | str:
-        """The decoder of a schema's id, or why there is none."""
         if len(head) < _HEAD or head[0]:
             return "it does not begin with a schema's id"
         number = int.from_bytes(head[1:], "big")

@@ -63,8 +63,6 @@ class VerifyRow:
 
 
 class _LogKey(NamedTuple):
-    """A partition of one log of a topic."""
-
     topic: str
     partition: int
     tag: str
@@ -125,7 +123,6 @@ class _Verification:
         self._tables = open_format(destination, layout)
 
     def _report(self, error: object, group: str | None = None) -> None:
-        """A problem of no partition."""
         self._others.append(VerifyRow(None, None, None, None, problem=str(error), group=group, mend="person"))
 
     def _account(self, partition: TopicPartition, tag: str | None, group: str) -> _Account:

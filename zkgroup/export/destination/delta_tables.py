@@ -226,7 +226,6 @@ def _application(group: str) -> str:
 
 
 def _history(table: Any) -> Iterator[Mapping[str, Any]]:
-    """The commits of a table, the newest first."""
     first = table.history(_NEWEST)
     yield from first
     if len(first) == _NEWEST:
@@ -247,13 +246,11 @@ def _transactions(record: RunRecord, topic: str) -> list[Any]:
 
 
 def _folders(file: RecordFile) -> dict[str, str | None]:
-    """The values of a file's folders, by their names."""
     folders = (folder.partition("=") for folder in file.name.split("/")[1:-1])
     return {name: value for name, _, value in folders}
 
 
 def _stats(file: RecordFile) -> str:
-    """A file's statistics, as Delta's protocol has them."""
     limits = {
         side: {one.column: _value(one.column, getattr(one, side)) for one in file.statistics if one.low is not None}
         for side in ("low", "high")

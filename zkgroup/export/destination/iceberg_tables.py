@@ -149,7 +149,6 @@ class IcebergTables(CommittedTables):
         return isinstance(error, CommitFailedException)
 
     def _data_file(self, table: Any, file: RecordFile) -> Any:
-        """A file as a manifest has it."""
         from pyiceberg.conversions import to_bytes
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
@@ -209,7 +208,6 @@ class IcebergTables(CommittedTables):
 
     @property
     def _folders(self) -> list[str]:
-        """The columns that are folders."""
         return [name for name in ("topic", *self._layout.by) if name in ("topic", "partition")]
 
     def _schema(self, schema: Any) -> Any:
@@ -274,13 +272,11 @@ class IcebergTables(CommittedTables):
 
 
 def _run_in(snapshot: Any, group: str) -> int | None:
-    """The number of a group's run that a snapshot has added."""
     owner, _, run = ((snapshot.summary or {}).get(_RUN) or "").rpartition("@")
     return number_of(run) if owner == group else None
 
 
 def _ends(record: RunRecord, topic: str) -> dict[str, str]:
-    """Where a run ends, as table properties."""
     log = f"{record.topics[topic].czxid:x}"
     return {
         f"zkgroup.end.{record.group}.{part.partition.partition}@{log}": str(part.end)

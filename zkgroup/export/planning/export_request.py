@@ -219,7 +219,6 @@ def backfill_options(ranges: Mapping[TopicPartition, Interval]) -> list[str]:
 
 
 def _places(offsets: Mapping[TopicPartition, int]) -> str:
-    """Offsets, as ``--from`` and ``--until`` take them."""
     return ",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items()))
 
 

@@ -297,7 +297,6 @@ class Planner:
         return plan, frozenset()
 
     def _notes(self, found: _Findings, plan: ExportPlan, timeout: float) -> list[str]:
-        """Warnings about the plan, also where there is nothing to do."""
         request, fills = self._request, self._request.backfill
         notes = [*bound_notices(request.start, request.until, found.facts, plan, fills=fills)]
         if found.kafka.isolation == "read_committed" and not fills:
@@ -305,7 +304,6 @@ class Planner:
         return notes
 
     def _warn_of_destination(self, found: _Findings, plan: ExportPlan, layout: Layout) -> None:
-        """Warn about a destination to which the group has exported nothing so far."""
         store = self._destination.store
         names = (name for name in store.names("") if not name.startswith(("topic=", "_", ".")))
         if not layout.has_tables and (strangers := [name for name in names if is_read(name)]):
@@ -335,7 +333,6 @@ def _is_known(found: _Findings, partition: TopicPartition) -> bool:
 
 
 def _newest_periods(found: _Findings) -> dict[TopicPartition, int]:
-    """The newest periods of these logs so far."""
     return {
         TopicPartition(topic, number): period
         for topic, identity in found.identities.items()

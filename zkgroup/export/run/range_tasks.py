@@ -201,7 +201,6 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
 
 
 def _cuts(plan: RunPlan) -> dict[TopicPartition, list[int]]:
-    """Where the parts of partitions that have several begin."""
     found: dict[TopicPartition, list[int]] = {}
     for part in plan.partitions:
         found.setdefault(part.partition, []).append(part.start)

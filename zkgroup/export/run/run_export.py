@@ -83,8 +83,6 @@ def run_export(
 
 
 class _Export:
-    """One call of ``run_export``."""
-
     def __init__(
         self,
         request: ExportRequest,

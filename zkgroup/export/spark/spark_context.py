@@ -186,7 +186,6 @@ class SparkJobs:
             return ""
 
     def _keep_log(self) -> str:
-        """Where the log can be read."""
         if self._scratch is None:
             return _ELSEWHERE
         if self._log is not None:
@@ -263,7 +262,6 @@ class SparkJobs:
         return finished
 
     def _failure_of(self, error: Exception) -> Exception:
-        """What went wrong in a context that had started."""
         text = self._log_text()
         if spark_failures.GAVE_UP in text:  # after a minute, without an error for the context's user
             return spark_failures.no_master(self._master, self._keep_log())
