@@ -356,7 +356,7 @@ def test_a_copy_whose_log_has_two_ends_is_refused(
     log = tmp_path / "out" / "_zkgroup/log" / group
     entry = destination.entries(group)[-1]
     shutil.copy(log / entry.name, log / f"00000003-0123abcd.{entry.hash}.json")
-    with pytest.raises(RefusedError, match="has two records of number 3"):
+    with pytest.raises(DamagedDocumentError, match="comes behind a second one of number 3"):
         in_process(group, topic)
 
 

@@ -21,14 +21,14 @@ from zkgroup.export.destination.coverage import (
     read_coverage,
     without_rolled_back,
 )
-from zkgroup.export.destination.file_check import FileContent, check_file, check_times, compare_rewritten, read_file
+from zkgroup.export.destination.file_check import check_file, compare_rewritten
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
 from zkgroup.export.destination.table_format import CommittedTables, open_format
 from zkgroup.export.destination.topic_owners import read_owners
 from zkgroup.export.model.accounting import Interval, gaps_between, overlaps, subtract, union
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Layout, is_read
-from zkgroup.export.model.plan_types import LostRange, StoredFile
+from zkgroup.export.model.plan_types import LostRange
 from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, damaged
 from zkgroup.export.planning import group_state
 from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command
@@ -219,9 +219,12 @@ class _Verification:
         topics = None if is_list else sorted({one.file.topic for one in expected.files.values()})
         files = list(tables.files(topics))
         known = [file for file in files if file.name in expected.files]
-        contents = map_parallel(lambda file: read_file(self._destination, file.name), known)
-        for file, content in zip(known, contents, strict=True):
-            self._check_file(file, content, expected.files[file.name])
+        pairs = [(file, expected.files[file.name]) for file in known]
+        problems = map_parallel(
+            lambda pair: check_file(self._destination.store, *pair, self._layouts[pair[1].run]), pairs
+        )
+        for (_, one), found in zip(pairs, problems, strict=True):
+            self._enter_file(one, found)
         lost = list(expected.missing({file.name for file in known}))
         for one, partition, missing in lost:
             if is_list or one.run in self._unfinished:
@@ -238,18 +241,14 @@ class _Verification:
             if file.name not in expected.files and is_read(file.name):
                 self._report(f"{file.name} {unnamed}")
 
-    def _check_file(self, file: StoredFile, content: FileContent, one: ExpectedFile) -> None:
-        problems = check_file(file.size, content, one)
-        layout = self._layouts[one.run]
-        if not problems and content.footer is not None and layout.timed:
-            problems += check_times(content.footer, layout, file.name)
+    def _enter_file(self, one: ExpectedFile, problems: Sequence[str]) -> None:
         is_newest = one.run not in self._unfinished and self._tags.get(one.file.topic) == one.tag
         mend: Mend = "file" if is_newest and not isinstance(self._tables, CommittedTables) else "person"
         for number, piece in enumerate(one.file.ranges):
             partition = TopicPartition(one.file.topic, piece.partition)
             self._account(partition, one.tag, one.group).files += 1
             for why in problems if number == 0 else ():
-                self._find(partition, one.tag, (piece.start, piece.end), f"{file.name}{why}", mend, one.group)
+                self._find(partition, one.tag, (piece.start, piece.end), why, mend, one.group)
 
     def _report_missing(self, one: ExpectedFile, partition: TopicPartition, lost: LostRange) -> None:
         mend: Mend = "backfill"

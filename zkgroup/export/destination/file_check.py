@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.coverage import ExpectedFile
-from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.accounting import Interval, union
 from zkgroup.export.model.layout import Calendar, Layout
-from zkgroup.export.model.plan_types import LostRange, Slice
+from zkgroup.export.model.plan_types import LostRange, Slice, StoredFile
 from zkgroup.export.stores.store import Store
 from zkgroup.text import counted
 
@@ -104,50 +103,38 @@ def _opened(store: Store, name: str) -> Iterator[Any]:
         raise UnreadableFileError(message, remedy, reason=reason) from None
 
 
-class FileContent(NamedTuple):
-    """A file's footer, or why it cannot be read; and what is wrong with its rows, if they were read."""
-
-    footer: Footer | None
-    why: str | None
-
-
-def read_file(destination: Destination, name: str) -> FileContent:
-    """Read its footer, and the offsets of its rows where several ranges are in it."""
+def check_file(store: Store, file: StoredFile, known: ExpectedFile, layout: Layout) -> list[str]:
+    """What is wrong with a file, by its record and its ``layout``; in words that begin with its name. Reads its footer,
+    and the offsets of its rows where several ranges are in it."""
     try:
-        footer = read_footer(destination.store, name)
-        wrong = None
+        footer = read_footer(store, file.name)
+        problems = list(_compare(file, footer, known))
         if len(footer.slices) > 1:
-            partitioned = "/partition=" in name
-            wrong = count_rows(destination.store, name, footer.slices, partitioned=partitioned)
+            wrong = count_rows(store, file.name, footer.slices, partitioned="/partition=" in file.name)
+            problems += [f": {wrong}"] if wrong is not None else []
     except UnreadableFileError as error:
-        return FileContent(None, error.reason)
-    return FileContent(footer, wrong)
+        problems = [f" {error.reason}"]
+    else:
+        if not problems and layout.timed:
+            problems += _check_times(footer, layout, file.name)
+    return [f"{file.name}{why}" for why in problems]
 
 
-def check_file(size: int, content: FileContent, known: ExpectedFile) -> list[str]:
-    """What is wrong with a file, by its footer and its record; in words that follow its name."""
-    if content.footer is None:
-        return [f" {content.why}"]
-    footer, problems = content.footer, list[str]()
+def _compare(file: StoredFile, footer: Footer, known: ExpectedFile) -> Iterator[str]:
     rows = footer.metadata.num_rows
-    if size != known.file.bytes:
-        problems.append(f" has {size} bytes, run {known.run} wrote {known.file.bytes}")
+    if file.size != known.file.bytes:
+        yield f" has {file.size} bytes, run {known.run} wrote {known.file.bytes}"
     if rows != known.file.rows:
-        problems.append(f" has {rows} rows, run {known.run} wrote {known.file.rows}")
+        yield f" has {rows} rows, run {known.run} wrote {known.file.rows}"
     # Of some of its ranges another file may have become the keeper.
     ranges = {(one.partition, one.start, one.end) for one in footer.slices}
-    if footer.origin.get("topic") != known.file.topic or not ranges.issuperset(
-        (one.partition, one.start, one.end) for one in known.file.ranges
-    ):
-        topic = footer.origin.get("topic")
+    topic = footer.origin.get("topic")
+    if topic != known.file.topic or not ranges.issuperset(one[:3] for one in known.file.ranges):
         what = ", ".join(f"{topic}-{partition} {start} to {end}" for partition, start, end in sorted(ranges)[:3])
-        problems.append(f" says that it is {what or 'nothing'}")
-    if content.why is not None:
-        problems.append(f": {content.why}")
+        yield f" says that it is {what or 'nothing'}"
     if len(footer.slices) == len(known.file.ranges) == 1:
         whole = known.file.ranges[0]
-        problems += [f": {why}" for why in _check_row_groups(footer.metadata, (whole.start, whole.end))]
-    return problems
+        yield from (f": {why}" for why in _check_row_groups(footer.metadata, (whole.start, whole.end)))
 
 
 def _statistics(metadata: Any, column: str) -> Iterator[tuple[int, int, Any]]:
@@ -191,7 +178,7 @@ def _calendar(layout: Layout) -> Calendar:
     return layout.calendar()  # which remembers a zone's rules
 
 
-def check_times(footer: Footer, layout: Layout, name: str) -> list[str]:
+def _check_times(footer: Footer, layout: Layout, name: str) -> list[str]:
     """Whether the rows are of the folder's day, or hour: its first and its last are."""
     calendar = _calendar(layout)
     try:

@@ -83,22 +83,17 @@ class Destination:
         return self.store.names(LOG)
 
     def entries(self, group: str, *, is_checked: bool = True) -> list[LogEntry]:
-        """A group's records, the oldest first. Raises ``DamagedDocumentError`` where one is missing, and
-        ``RefusedError`` where two have one number, if that ``is_checked``."""
+        """A group's records, the oldest first. Raises ``DamagedDocumentError`` where one is missing, or two have one
+        number, if that ``is_checked``."""
         found: list[LogEntry] = []
         for name in self.store.names(f"{LOG}/{group}"):
             if (match := _NAME.fullmatch(name)) is not None:
                 found.append(LogEntry(match[1], int(match[2]), match[3]))
         found.sort(key=lambda entry: (entry.number, entry.run))
         for number, entry in enumerate(found if is_checked else (), 1):
-            if entry.number > number:
-                raise damaged(f"the record of run {number} in {self}/{LOG}/{group}", "is missing")
-            if entry.number < number:
-                raise RefusedError(
-                    f"{self}/{LOG}/{group} has two records of number {entry.number}: its folders were mixed with "
-                    "those of a copy",
-                    "restore it from one copy",
-                )
+            if entry.number != number:
+                what = "is missing" if entry.number > number else f"comes behind a second one of number {entry.number}"
+                raise damaged(f"the record of run {number} in {self}/{LOG}/{group}", what)
         return found
 
     def record_data(self, group: str, entry: LogEntry) -> bytes:

@@ -1,24 +1,12 @@
-"""Warnings of an export about its plan: messages that it skips, or writes again, or that wait for an open transaction.
-
-An export of committed messages stops at an open transaction, and finds nothing new until that ends. It warns of one
-that is open for longer than brokers allow.
-"""
+"""Warnings of an export about its plan: messages that it skips, or writes again, and what its bounds come to. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
 
-from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
-from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts, PartitionPlan
 from zkgroup.export.model.run_record import RecordPart
 from zkgroup.export.planning.export_request import Bound
-from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
 
@@ -86,54 +74,3 @@ def bound_notices(
         yield f"no message is as late as --from {begin}: what begins there begins at the end of its log"
     elif until.kind == "time" and there and not plan.reads and not plan.left_out:
         yield f"nothing that is left to export is known to lie before --until {until}: there is nothing to export"
-
-
-#: Milliseconds: ``transaction.max.timeout.ms``, where it is not set.
-_LONG: Final = 15 * 60 * 1000
-_SILENCE_TIMEOUT: Final = 3.0  # seconds without a message
-_SHOWN: Final = 3
-
-
-def open_transaction_notices(
-    kafka: KafkaSettings, facts: Iterable[PartitionFacts], timeout: float, now: int
-) -> Iterator[str]:
-    """Warnings about partitions that are exported up to an open transaction that is too old at ``now`` (milliseconds
-    since 1970). Brokers before 0.11 have no transactions."""
-    ends = {
-        fact.partition: fact.log_end
-        for fact in facts
-        if fact.log_end == (fact.log_start if fact.committed is None else fact.committed)
-    }
-    if not ends or kafka.legacy_release is not None:
-        return
-    old: dict[TopicPartition, str] = {}
-    behind = _beyond(ends, log_offsets(kafka, list(ends), timeout))
-    if not behind:
-        return
-    with suppress(ZkgroupError), closing(range_consumer(kafka.with_isolation("read_uncommitted"))) as source:
-        for partition, count in sorted(behind.items()):
-            start = ends[partition]
-            for batch in RangeReader(source, _SILENCE_TIMEOUT).batches(partition, start, start + count):
-                kind, millis = batch[0].timestamp()
-                if kind > 0 and 0 < millis < now - _LONG:
-                    since = datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                    old[partition] = f"{partition}, {counted(count, 'offset')} from {start} on, since {since}"
-                break
-    # What has ended by now was none: all came between two questions.
-    ended = _beyond(ends, log_offsets(kafka, list(old), timeout, read_committed=True)) if old else {}
-    if still := [text for partition, text in old.items() if partition not in ended]:
-        yield (
-            "what lies behind open transactions is not exported until they end, and these are old (Kafka 3's "
-            f"kafka-transactions.sh finds and aborts them): {listed(still, '; ', most=_SHOWN)}"
-        )
-
-
-def _beyond(
-    ends: Mapping[TopicPartition, int], found: Mapping[TopicPartition, LogRange | ZkgroupError]
-) -> dict[TopicPartition, int]:
-    """How far these logs reach beyond ``ends``."""
-    return {
-        partition: log_range.end - ends[partition]
-        for partition, log_range in found.items()
-        if isinstance(log_range, LogRange) and log_range.end > ends[partition]
-    }

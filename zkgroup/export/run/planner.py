@@ -15,13 +15,13 @@ from zkgroup.export.destination.recorded_columns import resolve_schemas
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.destination.topic_owners import Owner, read_owners, refuse_owned
-from zkgroup.export.model.layout import Layout, is_read
+from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, damaged, now_ms
 from zkgroup.export.planning.export_plan import as_exported, make_plan, plan_backfill
 from zkgroup.export.planning.export_request import ExportRequest, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.planning.notices import bound_notices, first_run_notices, open_transaction_notices
+from zkgroup.export.planning.notices import bound_notices, first_run_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.groups.changes.access_lists import refuse_unwritable
@@ -30,7 +30,6 @@ from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cos
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
-from zkgroup.text import listed
 
 if TYPE_CHECKING:
     from zkgroup.export.run.export_member import ExportMember
@@ -131,7 +130,8 @@ class Planner:
         known = destination.layout()
         found = self._read_state(registry, member, known)
         plan, known_files = self._decide(found)
-        plan = replace(plan, notes=tuple(self._notes(found, plan, registry.timeout)))
+        notes = bound_notices(request.start, request.until, found.facts, plan, fills=request.backfill)
+        plan = replace(plan, notes=tuple(notes))
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
         if not request.backfill:  # nor may a gap name the offsets of a file
@@ -149,8 +149,8 @@ class Planner:
         # join.
         has_gaps = any(part.skipped for part in plan.partitions)
         has_work = plan.moves or (has_gaps and request.join is None) or bool(found.to_take_over)
-        if found.newest is None:
-            self._warn_of_destination(found, plan, layout)
+        if found.newest is None and not request.backfill and not any(map(found.coverage.get, found.identities)):
+            self.warn_all(first_run_notices(destination.store.uri, request.group, plan.partitions, found.facts))
         if not has_work:
             return Planned(plan, layout)
         moved = [part for part in plan.partitions if part.moves]
@@ -295,24 +295,6 @@ class Planner:
             max_messages=request.max_messages,
         )
         return plan, frozenset()
-
-    def _notes(self, found: _Findings, plan: ExportPlan, timeout: float) -> list[str]:
-        request, fills = self._request, self._request.backfill
-        notes = [*bound_notices(request.start, request.until, found.facts, plan, fills=fills)]
-        if found.kafka.isolation == "read_committed" and not fills:
-            notes += open_transaction_notices(found.kafka, found.facts, timeout, now_ms())
-        return notes
-
-    def _warn_of_destination(self, found: _Findings, plan: ExportPlan, layout: Layout) -> None:
-        store = self._destination.store
-        names = (name for name in store.names("") if not name.startswith(("topic=", "_", ".")))
-        if not layout.has_tables and (strangers := [name for name in names if is_read(name)]):
-            self.warn_once(
-                f"{store.uri} has {listed(strangers)}, which no export has written: readers may take that for data, "
-                "and --verify names it"
-            )
-        if not self._request.backfill and not any(map(found.coverage.get, found.identities)):
-            self.warn_all(first_run_notices(store.uri, self._request.group, plan.partitions, found.facts))
 
 
 def _tagged(identity: TopicIdentity, known: TopicCoverage | None, has_foreign_files: bool) -> TopicIdentity:
