@@ -278,7 +278,7 @@ def test_members_that_come_are_heard_before_the_decision_and_before_the_commit(
             member.write(Ensure(znodes.ids(group)))
             member.write(Create(znodes.member_id(group, f"{group}_m"), b"{}", ephemeral=True))
 
-        with pytest.raises(RefusedError, match=f"group {group} is live: {group}_m"):
+        with pytest.raises(RefusedError, match=f"group {group} is live: it has {group}_m"):
             export(group, topic, passed=at("files written", join))
     assert nothing_in(tmp_path / "out")
     with Registry(short) as member, pytest.raises(RefusedError, match=r"is live.*then run the same command again"):

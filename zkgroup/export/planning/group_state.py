@@ -45,37 +45,27 @@ class GroupState:
         """
         existing, with_offsets = self._registry.read([Children(znodes.topics()), Children(znodes.offsets(self.group))])
         there = set(child_names(existing))
-        if named or whitelist is not None:
-            wanted = sorted({*named, *(whitelist.select(there) if whitelist is not None else ())})
-            if missing := [topic for topic in named if topic not in there]:
-                remedy = did_you_mean(missing[0], there, "see the names in ZooKeeper")
-                raise NotFoundError(f"there is no topic {listed(missing)}", remedy)
-            if not wanted:
-                raise NotFoundError(
-                    f"no topic matches {whitelist and whitelist.expression}",
-                    "see the names in ZooKeeper, or name topics",
-                )
-        else:
-            wanted = sorted(child_names(with_offsets))
-            if not wanted:
-                raise NotFoundError(
-                    f"group {self.group} has no committed offsets in ZooKeeper",
-                    did_you_mean(
-                        self.group, group_names(self._registry), "name the topics, and say with --from where to begin"
-                    ),
-                )
-            for topic in [topic for topic in wanted if topic not in there]:
+        if missing := [topic for topic in named if topic not in there]:
+            remedy = did_you_mean(missing[0], there, "see the names in ZooKeeper")
+            raise NotFoundError(f"there is no topic {listed(missing)}", remedy)
+        wanted = {*named, *(whitelist.select(there) if whitelist is not None else ())}
+        if not named and whitelist is None:
+            if not (known := set(child_names(with_offsets))):
+                names = group_names(self._registry)
+                remedy = did_you_mean(self.group, names, "name the topics, and say with --from where to begin")
+                raise NotFoundError(f"group {self.group} has no committed offsets in ZooKeeper", remedy)
+            for topic in sorted(known - there):
                 self._warn(f"group {self.group} has offsets of topic {topic}, which does not exist: it is left out")
-                wanted.remove(topic)
-            if not wanted:
-                raise NotFoundError(f"none of the topics that group {self.group} has offsets of exists")
-        paths = [znodes.topic(topic) for topic in wanted]
-        nodes = self._registry.read([Get(path) for path in paths])
-        partitions: dict[str, tuple[int, ...]] = {}
-        for topic, path, node in zip(wanted, paths, nodes, strict=True):
-            if not isinstance(node, Node):
-                raise NotFoundError(f"there is no topic {topic}", "it was just deleted")
-            partitions[topic] = tuple(decode_topic(path, node.data).partitions)
+            wanted = known & there
+        nodes = self._registry.read([Get(znodes.topic(topic)) for topic in sorted(wanted)])
+        partitions = {
+            topic: tuple(decode_topic(znodes.topic(topic), node.data).partitions)
+            for topic, node in zip(sorted(wanted), nodes, strict=True)
+            if isinstance(node, Node)  # else it was just deleted
+        }
+        if not partitions:
+            what = "of those that its offsets are of" if whitelist is None else f"that matches {whitelist.expression}"
+            raise NotFoundError(f"there is no topic {what}", "see the names in ZooKeeper, or name topics")
         return partitions
 
     def refuse_if_live(self) -> None:
@@ -83,17 +73,13 @@ class GroupState:
         (children,) = self._registry.read([Children(znodes.ids(self.group))])
         if members := sorted(child_names(children)):
             raise RefusedError(
-                f"group {self.group} is live: {listed(members)} consume"
-                f"{'s' if len(members) == 1 else ''} and commit{'s' if len(members) == 1 else ''} for it",
+                f"group {self.group} is live: it has {listed(members)}",
                 "stop the members, or export under a group of its own",
             )
 
-    def cluster(self) -> str:
-        """Which cluster this is: its id, which brokers write from 0.10.1 on, else the birth of its topics' node."""
-        return self.clusters()[0]
-
     def clusters(self) -> tuple[str, ...]:
-        """That, and what it was called before its brokers wrote an id."""
+        """Which cluster this is: its id, which brokers write from 0.10.1 on, else the birth of its topics' node; and
+        what it was called before its brokers wrote an id."""
         node, stat = self._registry.read([Get(CLUSTER_ID), Exists(znodes.topics())])
         birth = f"{stat.czxid:x}-{stat.ctime:x}" if isinstance(stat, Stat) else "unknown"
         cluster_id = decode_cluster_id(node.data) if isinstance(node, Node) else None
@@ -212,8 +198,8 @@ def _resolve(
     logs: Mapping[TopicPartition, tuple[int, int]],
     kafka: KafkaSettings,
     timeout: float,
-    warn: Callable[[str], None] = log.warning,
-    what: str = "starts at",
+    warn: Callable[[str], None],
+    what: str,
 ) -> dict[TopicPartition, int]:
     """The offset that a bound means in each partition; none where it means none."""
     match bound.kind:

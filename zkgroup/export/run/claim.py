@@ -66,15 +66,7 @@ class TakenOverError(RefusedError):
     """Another process works on the export, or has ended it."""
 
 
-#: Behind the decision.
-AFTER_DECISION: Final = "run the same command again as a user who may write the group's nodes"
-
-
-def why_refused(failure: Failure, remedy: str) -> tuple[str, str]:
-    """What else there is to say of a refusal, and what helps where it is for want of permission."""
-    if failure.code is Code.NO_AUTH:
-        return "", remedy
-    return f" ({failure.detail})" if failure.detail else "", ""
+_CLOSED: Final = "run the same command again as a user who may write the group's nodes"
 
 
 log = logging.getLogger(__name__)
@@ -140,26 +132,23 @@ class ExportClaim:
                 return
             failure = refused if isinstance(refused, Failure) else Failure(Code.OTHER)
             late = time.monotonic() > deadline
-            match failure.code:
-                case Code.NODE_EXISTS if late:
+            if failure.code is Code.NODE_EXISTS:
+                if late:
                     raise AlreadyRunningError(
                         f"another export of group {self.group} is running{self._holder()}", "wait until it is done"
                     )
-                case Code.NODE_EXISTS:
-                    if not has_warned:
-                        self._warn(f"another export of group {self.group} runs or was killed{self._holder()}: waiting")
-                        has_warned = True
-                case Code.NO_NODE | Code.CONNECTION_LOSS if not late:
-                    pass  # another process tidied up at this very moment; or it is unknown whether the node was made
-                case Code.CONNECTION_LOSS:
+                if not has_warned:
+                    self._warn(f"another export of group {self.group} runs or was killed{self._holder()}: waiting")
+                    has_warned = True
+            # Else another process tidied up at this very moment, or it is unknown whether the node was made.
+            elif late or failure.code not in (Code.NO_NODE, Code.CONNECTION_LOSS):
+                found = ensured if isinstance(ensured, Failure) else failure
+                if found.code is Code.CONNECTION_LOSS:
                     raise UnreachableError(f"ZooKeeper at {self._registry.settings.hosts}: the connection is lost")
-                case _:
-                    found = ensured if isinstance(ensured, Failure) else failure
-                    why, remedy = why_refused(found, "connect as who may change the group's nodes")
-                    closed = found.code is Code.NO_AUTH
-                    raise (RefusedError if closed else ZkgroupError)(
-                        f"cannot lock group {self.group} at {self._lock}: {found.code.value}{why}", remedy
-                    )
+                what = f"cannot lock group {self.group} at {self._lock}: {found.code.value}"
+                if found.code is Code.NO_AUTH:
+                    raise RefusedError(what, "connect as who may change the group's nodes")
+                raise ZkgroupError(f"{what} {found.detail}".rstrip())
             time.sleep(_POLL)
 
     def _holds(self) -> bool:
@@ -256,10 +245,7 @@ class ExportClaim:
                 self._registry.transaction([*conditions, pointing])
             except TransactionRefused as refused:
                 if refused.failure.code not in CHANGED:
-                    why, remedy = why_refused(refused.failure, AFTER_DECISION)
-                    raise ZkgroupError(
-                        f"cannot commit for group {self.group}: {refused.message}{why}", remedy
-                    ) from None
+                    raise self._not_committed(refused) from None
                 if refused.index < len(conditions):
                     raise PartitionLostError(f"group {self.group} changed: {refused.message}", "export again") from None
                 raise self.taken_over(self.pointer()[0]) from None
@@ -379,7 +365,7 @@ class ExportClaim:
         for path, found in zip(closed, self._registry.read([Exists(path) for path in closed]), strict=True):
             # From 3.8 on a server keeps it to itself that a node is there that may not be read; it may take others.
             if not (isinstance(found, Failure) and found.code is Code.NO_AUTH):
-                raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {path}", AFTER_DECISION)
+                raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {path}", _CLOSED)
 
     def _transact(self, piece: Sequence[Create | SetData], last: Sequence[Delete]) -> None:
         try:
@@ -389,13 +375,18 @@ class ExportClaim:
                 self._transact(piece, last[:-1])  # nothing but tidying up: the group's node does not let it go
                 return
             if refused.failure.code not in CHANGED:
-                why, remedy = why_refused(refused.failure, AFTER_DECISION)
-                raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None
+                raise self._not_committed(refused) from None
             # The step begins again with a read, which finds and names the conflict.
             self._locked = self._holds()
             raise UnreachableError(
                 f"group {self.group}: {refused.message}", Remedy("see its state", status_command(self.group))
             ) from None
+
+    def _not_committed(self, refused: TransactionRefused) -> ZkgroupError:
+        what = f"cannot commit for group {self.group}: {refused.message}"
+        if refused.failure.code is Code.NO_AUTH:
+            return ZkgroupError(what, _CLOSED)
+        return ZkgroupError(f"{what} {refused.failure.detail}".rstrip())
 
     def _operation(self, part: RecordPart) -> Create | SetData:
         path, data = znodes.offset(self.group, part.partition), znodes.encode_offset(part.end)
