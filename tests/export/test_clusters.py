@@ -89,7 +89,7 @@ def test_a_topic_of_another_cluster_is_no_other_groups(
     in_process(groups[1], other)
     (row,) = in_process(groups[1], topic, take_over=groups[0])
     assert (row.start, row.end) == (0, 10)
-    assert {file.parts.tag is None for file in destination.published(topic)} == {True, False}
+    assert {parts.tag is None for _, parts in destination.published(topic)} == {True, False}
 
 
 def test_a_cluster_that_has_got_an_id_is_the_same(

@@ -59,14 +59,6 @@ class LogEntry(NamedTuple):
         return f"{self.run}.{self.hash}.json"
 
 
-class PublishedFile(NamedTuple):
-    """A file under its final name, with the parts of the name."""
-
-    name: str
-    size: int
-    parts: FileName
-
-
 class Destination:
     """A destination, through its store."""
 
@@ -192,9 +184,9 @@ class Destination:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def published(self, topic: str, partitions: Sequence[int] | None = None) -> Iterator[PublishedFile]:
-        """The files of a topic that have names of exports; with ``partitions`` at least theirs, if they have folders of
-        their own."""
+    def published(self, topic: str, partitions: Sequence[int] | None = None) -> Iterator[tuple[str, FileName]]:
+        """The files of a topic that have names of exports, with the parts of these; with ``partitions`` at least
+        theirs, if they have folders of their own."""
         folders = [f"topic={topic}"]
         if partitions is not None and len(partitions) <= _FEW:
             own = {f"partition={number}" for number in partitions}
@@ -204,7 +196,7 @@ class Destination:
         for folder in folders:
             for file in self.store.walk(folder):
                 if parts := read_name(file.name):
-                    yield PublishedFile(file.name, file.size, parts)
+                    yield file.name, parts
 
     def data_files(self, topics: Sequence[str] | None = None) -> Iterator[StoredFile]:
         """All files but zkgroup's own: of these topics, or of all. What is no topic's, as ``lost+found``, may be closed

@@ -67,21 +67,20 @@ class TableFormat:
                 wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
         logged: set[str] | None = None
         for topic, partitions in wanted.items():
-            for file in destination.published(topic, list(partitions)):
-                parts = file.parts
-                if parts.tag != tags.get(topic) or file.name in known:
+            for name, parts in destination.published(topic, list(partitions)):
+                if parts.tag != tags.get(topic) or name in known:
                     continue
                 if parts.more:
                     if logged is None:
                         logged = {entry.run for group in destination.groups() for entry in destination.entries(group)}
                     if parts.run not in logged:
-                        raise RefusedError(f"{destination}/{file.name} is of a run that the log does not have", _IN_WAY)
+                        raise RefusedError(f"{destination}/{name} is of a run that the log does not have", _IN_WAY)
                     continue
                 for piece in partitions.get(parts.partition, ()):
                     start, end = max(parts.start, piece.start), min(parts.end, piece.end)
                     if start < end:
                         raise RefusedError(
-                            f"{destination}/{file.name} is in the way: no record names it, and by its name it has "
+                            f"{destination}/{name} is in the way: no record names it, and by its name it has "
                             f"offsets {start} to {end - 1} of {piece.partition}",
                             _IN_WAY,
                         )

@@ -15,10 +15,10 @@ from __future__ import annotations
 import resource
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 import pyarrow as pa
@@ -54,15 +54,6 @@ _FOLDERS: Final = 4096
 _WITH_STATISTICS: Final = ["partition", "offset", "timestamp"]
 # Fewer messages of a period, on the mean of a batch, are not worth columns of their own.
 _SHORT: Final = 32
-
-
-class RangeCounts(NamedTuple):
-    """How many messages of a range were written. ``late`` and ``fresh``: see ``LateCounter``."""
-
-    rows: int
-    undecodable: int
-    late: int
-    fresh: Mapping[int, int]
 
 
 _Messages: TypeAlias = list[Message] | NativeMessages
@@ -197,15 +188,16 @@ class TaskFiles:
         while self._load.writers > self._most_open:
             self._close(next(folder for folder, file in self._files.items() if file.is_open))
 
-    def end(self, reached: int) -> RangeCounts:
-        """The range is read up to ``reached``."""
+    def end(self, reached: int) -> tuple[int, int, int, dict[int, int]]:
+        """The range is read up to ``reached``. Its messages: how many were written, how many of them are undecodable;
+        ``late`` and ``fresh``: see ``LateCounter``."""
         self._reached = reached
         for file in self._files.values():
             file.convert()
             if not self._layout.timed:
                 file.reach(reached, self._stretch)
         late = self._late
-        return RangeCounts(self._rows, self._load.undecodable, late.late, dict(late.fresh))
+        return self._rows, self._load.undecodable, late.late, dict(late.fresh)
 
     def finish(self) -> None:
         """Close all files."""
