@@ -2,7 +2,7 @@
 that mend what is found.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
-and times of each row group. Of one with several also the offsets of its rows, and of those that others have put into a
+of each row group. Of one with several also the offsets of its rows, and of those that others have put into a
 table in place of the export's. Values are not read. Nothing is changed.
 """
 
@@ -27,7 +27,7 @@ from zkgroup.export.destination.table_format import CommittedTables, open_format
 from zkgroup.export.destination.topic_owners import read_owners
 from zkgroup.export.model.accounting import Interval, gaps_between, overlaps, subtract, union
 from zkgroup.export.model.address import Address
-from zkgroup.export.model.layout import Layout, is_read
+from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import LostRange
 from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, damaged
 from zkgroup.export.planning import group_state
@@ -109,7 +109,6 @@ class _Verification:
         self._accounts: dict[_LogKey, _Account] = {}
         self._expected = ExpectedFiles()
         self.newest: dict[str, RunRecord] = {}
-        self._layouts: dict[str, Layout] = {}  # by run
         self._unfinished: set[str] = set()  # runs
         self._tags: dict[str, str | None] = {}
         self._others: list[VerifyRow] = []
@@ -146,7 +145,6 @@ class _Verification:
                 records = without_rolled_back(records)
             for record in records:
                 self.newest[group] = record
-                self._layouts[record.run] = record.layout
                 self._expected.add(record)
                 self._enter(record)
             for run in destination.leftover_runs(group):
@@ -220,9 +218,7 @@ class _Verification:
         files = list(tables.files(topics))
         known = [file for file in files if file.name in expected.files]
         pairs = [(file, expected.files[file.name]) for file in known]
-        problems = map_parallel(
-            lambda pair: check_file(self._destination.store, *pair, self._layouts[pair[1].run]), pairs
-        )
+        problems = map_parallel(lambda pair: check_file(self._destination.store, *pair), pairs)
         for (_, one), found in zip(pairs, problems, strict=True):
             self._enter_file(one, found)
         lost = list(expected.missing({file.name for file in known}))

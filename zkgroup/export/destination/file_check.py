@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ import pyarrow.parquet as pq
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.coverage import ExpectedFile
 from zkgroup.export.model.accounting import Interval, union
-from zkgroup.export.model.layout import Calendar, Layout
 from zkgroup.export.model.plan_types import LostRange, Slice, StoredFile
 from zkgroup.export.stores.store import Store
 from zkgroup.text import counted
@@ -103,9 +100,9 @@ def _opened(store: Store, name: str) -> Iterator[Any]:
         raise UnreadableFileError(message, remedy, reason=reason) from None
 
 
-def check_file(store: Store, file: StoredFile, known: ExpectedFile, layout: Layout) -> list[str]:
-    """What is wrong with a file, by its record and its ``layout``; in words that begin with its name. Reads its footer,
-    and the offsets of its rows where several ranges are in it."""
+def check_file(store: Store, file: StoredFile, known: ExpectedFile) -> list[str]:
+    """What is wrong with a file, by its record; in words that begin with its name. Reads its footer, and the offsets of
+    its rows where several ranges are in it."""
     try:
         footer = read_footer(store, file.name)
         problems = list(_compare(file, footer, known))
@@ -114,9 +111,6 @@ def check_file(store: Store, file: StoredFile, known: ExpectedFile, layout: Layo
             problems += [f": {wrong}"] if wrong is not None else []
     except UnreadableFileError as error:
         problems = [f" {error.reason}"]
-    else:
-        if not problems and layout.timed:
-            problems += _check_times(footer, layout, file.name)
     return [f"{file.name}{why}" for why in problems]
 
 
@@ -137,25 +131,20 @@ def _compare(file: StoredFile, footer: Footer, known: ExpectedFile) -> Iterator[
         yield from (f": {why}" for why in _check_row_groups(footer.metadata, (whole.start, whole.end)))
 
 
-def _statistics(metadata: Any, column: str) -> Iterator[tuple[int, int, Any]]:
-    """Of each row group: its number, its rows, and the column's statistics, or None."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = (group.column(i) for i in range(group.num_columns))
-        yield number, group.num_rows, next((c.statistics for c in columns if c.path_in_schema == column), None)
-
-
 def _check_row_groups(metadata: Any, interval: Interval) -> Iterator[str]:
     """What is wrong with the row groups' offsets: they rise, lie in the interval, and leave room for every row."""
     position = interval[0]
-    for number, rows, found in _statistics(metadata, "offset"):
-        ends = _ends(found)
-        if ends is None:
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        found = next((one.statistics for one in columns if one.path_in_schema == "offset"), None)
+        if found is None or not found.has_min_max:
             yield f"row group {number} does not tell its offsets"
             return
-        if ends[0] < position or ends[1] >= interval[1] or ends[1] - ends[0] + 1 < rows:
-            yield f"row group {number} has {rows} rows, offsets {ends[0]} to {ends[1]}, behind {position}"
-        position = ends[1] + 1
+        low, high, rows = found.min, found.max, group.num_rows
+        if low < position or high >= interval[1] or high - low + 1 < rows:
+            yield f"row group {number} has {rows} rows, offsets {low} to {high}, behind {position}"
+        position = high + 1
 
 
 def compare_rewritten(ranges: Sequence[LostRange], offsets: Any, *, is_recreated: bool) -> str | None:
@@ -171,43 +160,3 @@ def compare_rewritten(ranges: Sequence[LostRange], offsets: Any, *, is_recreated
     if sum(inside) != there or (pc.count_distinct(offsets).as_py() != there and not is_recreated):
         return f"others have put {counted(there, 'row')} in the place of {wanted}, with other offsets"
     return None
-
-
-@cache
-def _calendar(layout: Layout) -> Calendar:
-    return layout.calendar()  # which remembers a zone's rules
-
-
-def _check_times(footer: Footer, layout: Layout, name: str) -> list[str]:
-    """Whether the rows are of the folder's day, or hour: its first and its last are."""
-    calendar = _calendar(layout)
-    try:
-        period = layout.period_of_folder(name)
-    except ValueError:
-        return [" is in a folder of no day"]
-    for number, rows, found in _statistics(footer.metadata, "timestamp"):
-        ends = _ends(found)
-        if ends is None:
-            if period is None and (found is None or found.null_count in (None, rows)):
-                continue
-            return [f": row group {number} does not tell its times"]
-        if any(calendar.period(end) != period for end in ends):
-            first, last = map(_time, ends)
-            return [f": row group {number} has times from {first} to {last}, which are not of this folder"]
-    return []
-
-
-def _ends(found: Any) -> tuple[int, int] | None:
-    """The least and the largest value, as they are stored: offsets, or milliseconds since 1970. pyarrow's own would be
-    a ``datetime``, which has no year after 9999."""
-    if found is None or not found.has_min_max:
-        return None
-    low, high = found.min_raw, found.max_raw
-    return (low, high) if isinstance(low, int) and isinstance(high, int) else None
-
-
-def _time(ms: int) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(" ", "milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"
