@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from zkgroup.errors import RefusedError
 from zkgroup.export.destination.run_log import LOG, Destination, number_of
 from zkgroup.export.destination.table_format import TableFormat
 from zkgroup.export.destination.topic_owners import Owner
@@ -176,28 +177,54 @@ def lost_partitions(topic: str, before: TopicCoverage, now: TopicCoverage) -> li
     ]
 
 
-def recorded_coverage(
-    destination: Destination,
-    own: RunRecord | None,
-    owners: Mapping[str, Sequence[Owner]],
-    group: str,
-    clusters: Collection[str],
-    read_coverage: Callable[[RunRecord, str], TopicCoverage] = lambda record, topic: record.coverage[topic],
-) -> dict[str, TopicCoverage]:
-    """The exported offsets of each topic, by the newest records of the group and of all owners. ``read_coverage``: what
-    is there of a record's topic, which is one of these ``owners``."""
-    found = dict(own.coverage) if own is not None else {}
-    if own is not None:
-        found |= {topic: read_coverage(own, topic) for topic in owners if topic in own.coverage}
-    others = {
-        owner.group for some in owners.values() for owner in some if owner.cluster in clusters and owner.group != group
-    }
-    newest = {other: destination.newest(other) for other in sorted(others)}
-    for topic, some in owners.items():
-        for owner in some:
-            record = newest.get(owner.group)
-            if record is None or record.cluster not in clusters or topic not in record.coverage:
-                continue
-            theirs = read_coverage(record, topic)
-            found[topic] = merge_coverage(found[topic], theirs) if topic in found else theirs
-    return found
+class ExportedCoverage:
+    """What was exported of each topic, by the newest records of a group and of the topics' other owners, as far as the
+    tables have it. ``bases``: the newest run that each table has; ``rolled_back``: the partitions that were in one and
+    are not; ``as_recorded``: the coverage of the group's own topics in its newest record, where formats have tables."""
+
+    def __init__(self, destination: Destination, tables: TableFormat, group: str) -> None:
+        self._destination = destination
+        self.tables = tables
+        self._group = group
+        self.bases: dict[str, int] = {}
+        self.rolled_back: set[TopicPartition] = set()
+        self.as_recorded: dict[str, TopicCoverage] = {}
+
+    def read(
+        self, own: RunRecord | None, owners: Mapping[str, Sequence[Owner]], clusters: Collection[str]
+    ) -> dict[str, TopicCoverage]:
+        """``own``: the group's newest record. Raises ``RefusedError`` where a table has less of what another group has
+        exported."""
+        found = dict(own.coverage) if own is not None else {}
+        if own is not None:
+            found |= {topic: self._of_topic(own, topic) for topic in owners if topic in own.coverage}
+        others = {
+            owner.group
+            for some in owners.values()
+            for owner in some
+            if owner.cluster in clusters and owner.group != self._group
+        }
+        newest = {other: self._destination.newest(other) for other in sorted(others)}
+        for topic, some in owners.items():
+            for owner in some:
+                record = newest.get(owner.group)
+                if record is not None and record.cluster in clusters and topic in record.coverage:
+                    theirs = self._of_topic(record, topic)
+                    found[topic] = merge_coverage(found[topic], theirs) if topic in found else theirs
+        return found
+
+    def _of_topic(self, record: RunRecord, topic: str) -> TopicCoverage:
+        coverage, run = read_coverage(self._destination, self.tables, record, topic)
+        lost = lost_partitions(topic, record.coverage[topic], coverage)
+        if record.group != self._group:
+            if lost:
+                raise RefusedError(
+                    f"the table of topic {topic} was rolled back to before group {self._group} took over from group "
+                    f"{record.group}",
+                    "restore it to a later version, or choose another --to",
+                )
+        elif run is not None:
+            self.bases[topic] = run
+            self.rolled_back.update(lost)
+            self.as_recorded[topic] = record.coverage[topic]
+        return coverage

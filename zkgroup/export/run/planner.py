@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError
-from zkgroup.export.destination.coverage import lost_partitions, read_coverage, recorded_coverage
+from zkgroup.export.destination.coverage import ExportedCoverage
 from zkgroup.export.destination.recorded_columns import resolve_schemas
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.table_format import open_format
@@ -47,8 +46,8 @@ class _Findings:
     newest: RunRecord | None
     owners: Mapping[str, Sequence[Owner]]
     to_take_over: Sequence[str]
-    tables: Tables
-    coverage: Mapping[str, TopicCoverage]
+    exported: ExportedCoverage
+    coverage: dict[str, TopicCoverage]
     identities: Mapping[str, TopicIdentity]
     facts: Sequence[PartitionFacts]
 
@@ -62,41 +61,6 @@ class Planned:
     layout: Layout
     run: RunPlan | None = None
     known_files: frozenset[str] = frozenset()
-
-
-class Tables:
-    """The tables of an export, with what others have done to them. ``bases``: the newest run that each has;
-    ``rolled_back``: the partitions that were in one and are not."""
-
-    def __init__(self, destination: Destination, layout: Layout, group: str) -> None:
-        self._destination = destination
-        self._group = group
-        self._recorded: dict[str, TopicCoverage] = {}
-        self.format = open_format(destination, layout)
-        self.bases: dict[str, int] = {}
-        self.rolled_back: set[TopicPartition] = set()
-
-    def read_coverage(self, record: RunRecord, topic: str) -> TopicCoverage:
-        """What a topic's table has of what ``record``, the newest of its group, accounts for. Raises ``RefusedError``
-        where it has less of what another group has exported."""
-        coverage, run = read_coverage(self._destination, self.format, record, topic)
-        lost = lost_partitions(topic, record.coverage[topic], coverage)
-        if record.group != self._group:
-            if lost:
-                raise RefusedError(
-                    f"the table of topic {topic} was rolled back to before group {self._group} took over from group "
-                    f"{record.group}",
-                    "restore it to a later version, or choose another --to",
-                )
-        elif run is not None:
-            self.bases[topic] = run
-            self.rolled_back.update(lost)
-            self._recorded[topic] = record.coverage[topic]
-        return coverage
-
-    def as_recorded(self, topics: Iterable[str]) -> dict[str, TopicCoverage]:
-        """The coverage of these topics as the group's newest record has it, as far as tables differ."""
-        return {topic: self._recorded[topic] for topic in topics if topic in self._recorded}
 
 
 class Planner:
@@ -136,7 +100,7 @@ class Planner:
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
         if not request.backfill:  # nor may a gap name the offsets of a file
             fresh += [OffsetRange(part.partition, *gap[1:]) for part in plan.partitions for gap in part.skipped]
-        found.tables.format.refuse_conflicts(fresh, tags, known_files)
+        found.exported.tables.refuse_conflicts(fresh, tags, known_files)
         if known is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
@@ -144,7 +108,7 @@ class Planner:
         if found.identities:  # what is to be read has no newer schema: a producer registers it before it writes
             schemas = resolve_schemas(destination, layout, self._registered(found.identities))
             if layout.has_tables:
-                found.tables.format.refuse_altered(found.identities, schema_of(layout, schemas))
+                found.exported.tables.refuse_altered(found.identities, schema_of(layout, schemas))
         # What other members have read is recorded when there is something else: for that alone the export does not
         # join.
         has_gaps = any(part.skipped for part in plan.partitions)
@@ -178,13 +142,13 @@ class Planner:
             records_gaps=request.records_gaps,
             topics={topic: replace(found.identities[topic], cleanup=cleanup.get(topic)) for topic in sorted(topics)},
             partitions=parts,
-            coverage={**found.coverage, **found.tables.as_recorded(found.coverage.keys() - topics)},
+            coverage=found.coverage | {t: one for t, one in found.exported.as_recorded.items() if t not in topics},
             layout=layout,
             schemas=schemas,
             previous=None if newest is None else newest.run,
             joined_before=newest is not None and newest.joined,
             newest=_newest_periods(found),
-            bases={topic: run for topic, run in found.tables.bases.items() if topic in topics},
+            bases={topic: run for topic, run in found.exported.bases.items() if topic in topics},
         )
         return Planned(plan, layout, run, known_files)
 
@@ -209,11 +173,12 @@ class Planner:
             if all(owner.is_former for owner in owners[topic]):
                 raise damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
         layout = request.layout.resolve(None, destination.store.uri) if layout is None else layout
-        tables = Tables(destination, layout, request.group)
-        coverage = recorded_coverage(destination, newest, owners, request.group, clusters, tables.read_coverage)
+        tables = open_format(destination, layout)
+        exported = ExportedCoverage(destination, tables, request.group)
+        coverage = exported.read(newest, owners, clusters)
         for topic in topics:
             foreign = any(owner.cluster not in clusters for owner in owners[topic])
-            tables.format.refuse_foreign(topic, is_recorded=topic in coverage or foreign)
+            tables.refuse_foreign(topic, is_recorded=topic in coverage or foreign)
         if request.backfill:
             kafka = as_exported(kafka, newest, self.warn_once)
         identities = {
@@ -229,7 +194,7 @@ class Planner:
             identities=identities,
             coverage=coverage,
         )
-        facts = [replace(fact, is_rolled_back=fact.partition in tables.rolled_back) for fact in facts]
+        facts = [replace(fact, is_rolled_back=fact.partition in exported.rolled_back) for fact in facts]
         # Of a topic that was taken over exports continue where the other group's end.
         facts = [
             replace(fact, begin=fact.exported_end, is_exact=True)
@@ -237,7 +202,7 @@ class Planner:
             else fact
             for fact in facts
         ]
-        return _Findings(state, kafka, clusters, newest, owners, to_take_over, tables, coverage, identities, facts)
+        return _Findings(state, kafka, clusters, newest, owners, to_take_over, exported, coverage, identities, facts)
 
     def _registered(self, topics: Iterable[str]) -> FieldSchemas:
         """The schemas that the request asks for, with those of the registry."""
@@ -283,7 +248,7 @@ class Planner:
         request, destination = self._request, self._destination
         if request.backfill:
             return plan_backfill(
-                destination, found.tables.format, request, found.facts, found.identities, found.owners,
+                destination, found.exported.tables, request, found.facts, found.identities, found.owners,
                 found.kafka.isolation, self.warn_once,
             )  # fmt: skip
         plan = make_plan(
