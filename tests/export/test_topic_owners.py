@@ -10,8 +10,7 @@ from export_points import Export, Paused
 from exports import messages_in, problems
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.destination.topic_owners import OwnedError, claim_topics, read_owners
+from zkgroup.export.destination.run_log import Destination, OwnedError, claim_topics, read_owners
 from zkgroup.export.stores.store import FolderStore
 
 

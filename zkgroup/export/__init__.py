@@ -25,7 +25,7 @@ none                the record in ``log/G``, files           removes ``runs/G/RU
   finish. Then each file gets its final name, over nothing. Then the offsets move, each only from its planned version;
   the last transaction takes the pointer along. An offset that somebody else has moved stays, and is reported: the next
   export sees that group and destination disagree, and asks (``planning.mismatch``).
-- **A topic in a destination belongs to one group of one cluster** (``destination.topic_owners``).
+- **A topic in a destination belongs to one group of one cluster** (``destination.run_log``).
 - **Documents are not edited by hand.** One that is missing or changed stops the export with its name; nothing is
   repaired, and nothing is written over it.
 - **A joined export** (``run.export_member``) moves the offsets in the transaction that decides, on condition that its

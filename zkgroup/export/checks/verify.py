@@ -22,9 +22,8 @@ from zkgroup.export.destination.coverage import (
     without_rolled_back,
 )
 from zkgroup.export.destination.file_check import check_file, compare_rewritten
-from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
+from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, read_owners
 from zkgroup.export.destination.table_format import CommittedTables, open_format
-from zkgroup.export.destination.topic_owners import read_owners
 from zkgroup.export.model.accounting import Interval, gaps_between, overlaps, subtract, union
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import is_read

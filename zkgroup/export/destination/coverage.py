@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.run_log import LOG, Destination, number_of
+from zkgroup.export.destination.run_log import LOG, Destination, Owner, number_of
 from zkgroup.export.destination.table_format import TableFormat
-from zkgroup.export.destination.topic_owners import Owner
 from zkgroup.export.model.accounting import Interval, union
 from zkgroup.export.model.layout import Period
 from zkgroup.export.model.plan_types import LostRange

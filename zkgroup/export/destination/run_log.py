@@ -1,4 +1,4 @@
-"""A destination and its log: one record for each decided run of a group, never changed and never removed.
+"""A destination, its log, and the owners of its topics: all that ``_zkgroup`` has, but for columns.
 
 Files are ``OUT/topic=T/…/START-END.parquet``: ``layout`` describes folders and names. No file is
 ever replaced. Folders are Hive's, and their values are not repeated inside the files: Spark, pyarrow, pandas, DuckDB,
@@ -8,10 +8,12 @@ number*.
 
 What zkgroup keeps is ``OUT/_zkgroup/``, which no reader takes for data:
 
-- ``log/GROUP/RUN.HASH.json``: the record of a run. RUN is ``NUMBER-UUID``; numbers count from 1 without a gap. HASH is
-  the beginning of the record's SHA-256, so that a record that was changed, or is missing, is seen. The newest record
-  says what all records of the group account for: an export reads no other.
-- ``topics/TOPIC/GROUP@CLUSTER``: see ``topic_owners``.
+- ``log/GROUP/RUN.HASH.json``: the record of a run, never changed and never removed. RUN is ``NUMBER-UUID``; numbers
+  count from 1 without a gap. HASH is the beginning of the record's SHA-256, so that a record that was changed, or is
+  missing, is seen. The newest record says what all records of the group account for: an export reads no other.
+- ``topics/TOPIC/GROUP@CLUSTER``: a group of a cluster owns a topic. It is written just before the first decision of a
+  run with that topic: written first and then listed, so that of two groups at once at most one goes on. A group that
+  another one has taken the topic over from is ``GROUP@CLUSTER.former``: its records still say what was exported.
 - ``layout/HASH.json``: the layout, which all files share, since readers take a destination for one table.
 - ``columns/HASH.json``: see ``recorded_columns``.
 - ``catalog.db``: the catalog of Iceberg tables, where no other is named.
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -34,7 +36,7 @@ from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import LAYOUTS, RunRecord, damaged, decode_document, decode_record, digest
 from zkgroup.export.stores.store import Store, map_parallel
-from zkgroup.text import listed
+from zkgroup.text import counted, listed
 
 ROOT: Final = "_zkgroup"
 LOG, RUNS, TOPICS, LAYOUT, COLUMNS = (f"{ROOT}/{name}" for name in ("log", "runs", "topics", "layout", "columns"))
@@ -232,3 +234,101 @@ def refuse_other_cluster(destination: Destination, record: RunRecord | None, clu
             f"{clusters[0]})",
             "choose another --to, or another group",
         )
+
+
+_FORMER: Final = ".former"
+_CONTENT: Final = b'{"format": 1}\n'
+
+
+class Owner(NamedTuple):
+    """A group of a cluster."""
+
+    group: str
+    cluster: str
+    is_former: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.group}@{self.cluster}{_FORMER if self.is_former else ''}"
+
+
+class OwnedError(RefusedError):
+    """A topic belongs to another group. ``owner``: that group."""
+
+    def __init__(self, destination: Destination, topics: Sequence[str], owner: Owner) -> None:
+        what = f"topic {topics[0]}" if len(topics) == 1 else f"{counted(len(topics), 'topic')}, {topics[0]} among them,"
+        super().__init__(
+            f"{what} in {destination} belong{'s' * (len(topics) == 1)} to group {owner.group} of cluster "
+            f"{owner.cluster}",
+            f"export to another --to; or --take-over {owner.group} goes on where its exports end, instead of it",
+        )
+        self.owner = owner
+
+
+def read_owners(destination: Destination, topics: Iterable[str]) -> dict[str, list[Owner]]:
+    """The owner, and the former owners, of each of these topics."""
+    wanted = list(topics)
+    if not destination.store.names(TOPICS):
+        return {topic: [] for topic in wanted}
+    return dict(zip(wanted, map_parallel(partial(_owners, destination), wanted), strict=True))
+
+
+def _owners(destination: Destination, topic: str) -> list[Owner]:
+    found: list[Owner] = []
+    for name in destination.store.names(f"{TOPICS}/{topic}"):
+        group, at, cluster = name.rpartition("@")
+        if at:
+            found.append(Owner(group, cluster.removesuffix(_FORMER), cluster.endswith(_FORMER)))
+    return found
+
+
+def refuse_owned(
+    destination: Destination,
+    owners: Mapping[str, Sequence[Owner]],
+    group: str,
+    clusters: Collection[str],
+    take_over: str | None = None,
+) -> list[str]:
+    """Raise ``OwnedError`` where another group owns a topic, but for the one to ``take_over`` from. Those topics."""
+    others: dict[Owner, list[str]] = {}
+    for topic, found in sorted(owners.items()):
+        for owner in found:
+            if not owner.is_former and not _is_own(owner, group, clusters):
+                others.setdefault(owner, []).append(topic)
+    for owner, topics in others.items():
+        if owner.group != take_over:
+            raise OwnedError(destination, topics, owner)
+    return sorted({topic for topics in others.values() for topic in topics})
+
+
+def claim_topics(destination: Destination, topics: Iterable[str], group: str, clusters: Sequence[str]) -> None:
+    """Write down that a group owns these topics; may be repeated. Raises ``OwnedError`` where another one does."""
+    mine = Owner(group, clusters[0])
+
+    def claim(topic: str) -> None:
+        found = [owner for owner in _owners(destination, topic) if not owner.is_former]
+        has_own = any(_is_own(owner, group, clusters) for owner in found)
+        name = f"{TOPICS}/{topic}/{mine.name}"
+        if not has_own:
+            destination.store.write(name, _CONTENT)
+            found = [owner for owner in _owners(destination, topic) if not owner.is_former]
+        if others := [owner for owner in found if not _is_own(owner, group, clusters)]:
+            if not has_own:
+                destination.store.remove_file(name)
+            raise OwnedError(destination, [topic], others[0])
+
+    for _ in map_parallel(claim, sorted(topics)):
+        pass
+
+
+def replace_owner(destination: Destination, topic: str, owner: Owner, group: str, cluster: str) -> None:
+    """Have a ``group`` own a topic instead of ``owner``, which becomes a former one; may be repeated."""
+    folder = f"{TOPICS}/{topic}"
+    destination.store.write(f"{folder}/{owner._replace(is_former=True).name}", _CONTENT)
+    destination.store.write(f"{folder}/{Owner(group, cluster).name}", _CONTENT)
+    destination.store.remove_file(f"{folder}/{owner.name}")
+
+
+def _is_own(owner: Owner, group: str, clusters: Collection[str]) -> bool:
+    return owner.group == group and owner.cluster in clusters

@@ -13,9 +13,8 @@ from dataclasses import replace
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.destination.coverage import ExpectedFile, ExpectedFiles
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.run_log import Destination, Owner
 from zkgroup.export.destination.table_format import CommittedTables, TableFormat
-from zkgroup.export.destination.topic_owners import Owner
 from zkgroup.export.model.accounting import Interval, subtract, union
 from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import (

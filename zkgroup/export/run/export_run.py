@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.recorded_columns import claim_columns, recorded_schemas
-from zkgroup.export.destination.run_log import RECORD, Destination
+from zkgroup.export.destination.run_log import RECORD, Destination, claim_topics, read_owners, refuse_owned
 from zkgroup.export.destination.table_format import open_format, table_changed
-from zkgroup.export.destination.topic_owners import claim_topics, read_owners, refuse_owned
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import (
     Pointer,

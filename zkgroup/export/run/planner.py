@@ -11,9 +11,16 @@ from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.coverage import ExportedCoverage
 from zkgroup.export.destination.recorded_columns import resolve_schemas
-from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
+from zkgroup.export.destination.run_log import (
+    LAYOUT,
+    TOPICS,
+    Destination,
+    Owner,
+    read_owners,
+    refuse_other_cluster,
+    refuse_owned,
+)
 from zkgroup.export.destination.table_format import open_format
-from zkgroup.export.destination.topic_owners import Owner, read_owners, refuse_owned
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, damaged, now_ms

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError
-from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
+from zkgroup.export.destination.run_log import Destination, read_owners, refuse_owned, replace_owner
 from zkgroup.export.model.layout import Layout, parse_compression
 from zkgroup.export.model.plan_types import ExportPlan
 from zkgroup.export.model.run_record import Pointer, RunRecord
