@@ -54,21 +54,6 @@ class Batch:
                 offsets[run.partition] = offset_of(self.messages[count - 1]) + 1
         return offsets
 
-    def after(self, count: int) -> Batch:
-        """The batch without its first ``count`` messages."""
-        runs = [
-            Run(
-                run.partition,
-                max(run.start, count) - count,
-                run.stop - count,
-                run.first if run.start >= count else offset_of(self.messages[count]),
-                run.next,
-            )
-            for run in self.runs
-            if run.stop > count
-        ]
-        return Batch(self.messages[count:], runs)
-
 
 def trimmed(messages: Sequence[Message], runs: Sequence[Run], positions: Mapping[TopicPartition, int]) -> Batch:
     """The messages in ``runs`` whose offsets are at the positions of their partitions, or after them."""

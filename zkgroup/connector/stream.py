@@ -180,7 +180,7 @@ class Stream(Generic[K, V]):
         """All that was delivered counts as consumed."""
         with self._cond:
             cursor = self._cursor
-            if cursor is None or cursor.at_end:
+            if cursor is None or cursor.at_end or not self._ledger.has_batch:
                 self._cursor = None
                 self._ledger.mark()
             else:
@@ -202,8 +202,12 @@ class Stream(Generic[K, V]):
         when the member has left (then ``ended`` is true). ``timeout`` is ``consumer_timeout_ms`` of the configuration
         by default: for ever, unless that is set.
 
-        Raises the error that made the member leave.
+        Raises the error that made the member leave; UsageError while ``messages()`` has not finished with its batch.
         """
+        with self._cond:
+            cursor = self._cursor
+            if cursor and not cursor.at_end and self._ledger.has_batch and self._on_paused is None:
+                raise UsageError("a loop over messages() was left amid a batch", "go on with messages()")
         return self._next_batch(timeout, None)
 
     def _next_batch(self, timeout: float | None, iterator: object | None) -> Batch | None:
@@ -216,8 +220,6 @@ class Stream(Generic[K, V]):
 
     def _wait_for_batch(self, timeout: float | None) -> Batch | None:
         self.mark()
-        if (rest := self._rest()) is not None:
-            return rest
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         wait = 0.0
         while True:
@@ -331,20 +333,6 @@ class Stream(Generic[K, V]):
         with self._cond:
             self._cursor = Cursor(batch)
             return self._cursor
-
-    def _rest(self) -> Batch | None:
-        """The rest of a batch whose iteration was broken off."""
-        with self._cond:
-            cursor, self._cursor = self._cursor, None
-            if cursor is None or not self._ledger.has_batch:
-                return None
-            self._ledger.mark(cursor.batch.offsets_before(cursor.done))
-        if self._may_go_on():
-            return cursor.batch.after(cursor.given)
-        with self._cond:
-            self._ledger.abandon()
-            self._report_paused()
-            return None
 
     def _may_go_on(self) -> bool:
         """Whether the next message of the batch in hand may be delivered. Waits for the lease, if it has run out."""
