@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from zkgroup.child_processes import Watchdog, run_child
+from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
 from zkgroup.config.files import STATE_VARIABLE
@@ -28,7 +28,7 @@ from zkgroup.sandbox.processes import (
     current_process,
     free_port,
     metadata_brokers,
-    telling_line,
+    run_tool,
     wait_for,
     zookeeper_data,
 )
@@ -85,8 +85,6 @@ class Sandbox:
         secure: bool = False,
         kerberos: bool = False,
     ) -> None:
-        if not 0 <= brokers <= 9:
-            raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
         if chroot and not chroot.startswith("/"):
             raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
         self.name = name
@@ -98,8 +96,6 @@ class Sandbox:
         if secure or kerberos:
             self.security = (Security if secure else KerberosRealm)(self.folder / "secure")
             self.security.check_release(self.release)
-            if zookeeper is not None:
-                raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
         if self.release.kraft and (brokers != 1 or chroot or self.security or zookeeper is not None or zookeeper_port):
             raise UsageError(
                 f"Kafka {kafka} has no ZooKeeper: its sandbox is one broker, without TLS and users",
@@ -262,7 +258,12 @@ class Sandbox:
         self._record()
         for broker in self._brokers.values():
             broker.wait(START_TIMEOUT)
-        self._wait_for_all()
+        if self.release.tells_brokers:  # until each knows all others a client may get half a cluster
+            wait_for(
+                lambda: all(metadata_brokers(one.port) == frozenset(self._brokers) for one in self._brokers.values()),
+                START_TIMEOUT,
+                "not every broker knows all others",
+            )
         if self.release.kraft:
             profile = f'[clusters.kraft]\nbootstrap-server = "{self.bootstrap}"\n'
             (self.folder / PROFILE_FILE).write_text(profile, encoding="utf-8")
@@ -318,8 +319,9 @@ class Sandbox:
             (folder / "server.properties").write_text(file, encoding="utf-8")
             options.append(server_configuration.write_logging(folder, log4j2=self.release.kraft))
             if self.release.kraft and not (folder / "data" / "meta.properties").exists():
-                tool = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", folder / "server.properties")
-                self._format([*server_configuration.jvm(java, class_path, 256, *options), *map(str, tool)])
+                cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+                tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", folder / "server.properties")
+                run_tool([*server_configuration.jvm(java, class_path, 256, *options), *map(str, tool)], START_TIMEOUT)
             recording, loaded = self._archive_classes, self._under_load
             machine = server_configuration.jvm(
                 java, class_path, self._heap_mb, *options, record=recording, under_load=loaded
@@ -330,32 +332,12 @@ class Sandbox:
             known = metadata_brokers(port)
             if known is None or (self.release.tells_brokers and broker_id not in known):
                 return False
-            kraft = self.release.kraft
-            started = server_configuration.STARTED_KRAFT if kraft else server_configuration.STARTED
-            return started in server.new_log()  # or another broker of this number would do
+            return server_configuration.STARTED in server.new_log()  # or another broker of this number would do
 
         port = None if self._broker_port is None else self._broker_port + broker_id - 1
         name = f"Kafka {self.release.version} broker {broker_id}"
         server = Server(name, folder, prepare, serves, self._watchdog, port)
         return server
-
-    def _format(self, command: Sequence[str]) -> None:
-        """Format a broker's storage. Raises ``ZkgroupError``."""
-        done = run_child(command, START_TIMEOUT)
-        if done.returncode:
-            raise ZkgroupError(
-                f"the storage of sandbox {self.name} was not formatted: {telling_line(done.stdout + done.stderr)}",
-                "make room, or try again",
-            )
-
-    def _wait_for_all(self) -> None:
-        """Each broker must know all others: until then a client may get half a cluster."""
-        if self.release.tells_brokers:
-            wait_for(
-                lambda: all(metadata_brokers(one.port) == frozenset(self._brokers) for one in self._brokers.values()),
-                START_TIMEOUT,
-                "not every broker knows all others",
-            )
 
     def start_broker(self, broker_id: int = 1) -> None:
         """Start a broker that was stopped or killed, on its port and data.
@@ -431,8 +413,3 @@ class Sandbox:
     def _record(self) -> None:
         before = read_state(self.folder)
         write_state(replace(self.state, members=before.members if before else ()))
-
-
-def _cluster_id() -> str:
-    """A new id of a cluster, as Kafka writes them."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

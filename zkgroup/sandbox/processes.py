@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from zkgroup.child_processes import REPORT, Watchdog, childs_environment, is_paused, start_token
+from zkgroup.child_processes import REPORT, Watchdog, childs_environment, is_paused, run_child, start_token
 from zkgroup.clients.kafka.wire_protocol import fetch_metadata
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.broker_znodes import Endpoint
@@ -299,6 +299,15 @@ class Server(Process):
                 return log.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
+
+
+def run_tool(
+    command: Sequence[str], timeout: float, lines: str = "", variables: Mapping[str, str] | None = None
+) -> None:
+    """Run a tool with ``lines`` as its input. Raises ``ZkgroupError`` with the telling line of what it says."""
+    done = run_child(command, timeout, lines, variables)
+    if done.returncode:
+        raise ZkgroupError(f"{Path(command[0]).name} failed: {telling_line(done.stdout + done.stderr)}", "try again")
 
 
 def telling_line(log: str) -> str:

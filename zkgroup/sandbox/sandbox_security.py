@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from zkgroup.child_processes import Watchdog, run_child
+from zkgroup.child_processes import Watchdog
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_private
 from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
-from zkgroup.sandbox.processes import HOST, Server, telling_line
+from zkgroup.sandbox.processes import HOST, Server, run_tool
 
 #: The user that operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the
 #: certificate; in a realm its principal.
@@ -232,7 +232,6 @@ _PRINCIPALS: Final = {"zookeeper": f"zookeeper/{NAME}", "kafka": f"kafka/{NAME}"
 #: The KDC, and the tools that make its database; where distributions put them, which may be outside of ``PATH``.
 _PROGRAMS: Final = ("krb5kdc", "kdb5_util", "kadmin.local")
 _PLACES: Final = "/usr/sbin:/usr/local/sbin:/usr/lib/mit/sbin"
-_TIMEOUT: Final = 30.0
 _STARTED: Final = "commencing operation"
 _KRB5_CONF: Final = """\
 [libdefaults]
@@ -304,12 +303,12 @@ class KerberosRealm(SandboxSecurity):
             variables = {"KRB5_CONFIG": str(self.config), "KRB5_KDC_PROFILE": str(folder / "kdc.conf")}
             kdc, util, admin = _find_programs()
             if not (folder / "stash").exists():
-                _run([util, "create", "-s", "-r", REALM, "-P", os.urandom(16).hex()], "", variables)
+                run_tool([util, "create", "-s", "-r", REALM, "-P", os.urandom(16).hex()], 30.0, "", variables)
                 lines = [
                     f"addprinc -randkey +requires_preauth {principal}\nktadd -k {self.keytab(of)} {principal}\n"
                     for of, principal in _PRINCIPALS.items()
                 ]
-                _run([admin, "-r", REALM], "".join(lines), variables)
+                run_tool([admin, "-r", REALM], 30.0, "".join(lines), variables)
             assigned = [f"{name}={value}" for name, value in variables.items()]
             return ["env", *assigned, kdc, "-n", "-r", REALM, "-P", str(folder / "kdc.pid")]
 
@@ -369,13 +368,6 @@ def _find_programs() -> list[str]:
             "install them: apt-get install krb5-kdc krb5-admin-server (Debian), or dnf install krb5-server (Red Hat)",
         )
     return [place for place in found.values() if place]
-
-
-def _run(command: Sequence[str], lines: str, variables: Mapping[str, str]) -> None:
-    """Run a tool with ``lines`` as its input. Raises ``ZkgroupError`` with its last word."""
-    done = run_child(command, _TIMEOUT, lines, variables)
-    if done.returncode:
-        raise ZkgroupError(f"{Path(command[0]).name} failed: {telling_line(done.stdout + done.stderr)}", "try again")
 
 
 def security_in(folder: str | None) -> SandboxSecurity | None:

@@ -39,8 +39,7 @@ log4j.appender.out.layout.ConversionPattern=%d %p %m (%c{{1}})%n
 """
 
 # What a broker logs once it takes requests and is registered.
-STARTED = "started (KafkaServer)"
-STARTED_KRAFT = "started (KafkaRaftServer)"
+STARTED = "started (Kafka"  # KafkaServer, or KafkaRaftServer
 
 
 def write_logging(folder: Path, *, log4j2: bool = False, level: str = "INFO", target: str = "System.out") -> str:
