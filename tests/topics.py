@@ -7,12 +7,13 @@ import json
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError
 from zkgroup.protocol import znodes
+from zkgroup.protocol.broker_znodes import parse_endpoints
 from zkgroup.protocol.operations import Ensure, Exists, Get, Node, SetData
 from zkgroup.sandbox.processes import led_partitions, wait_for
 from zkgroup.sandbox.topic_admin import (
     broker_ids,
-    broker_registrations,
     check_written,
+    kafka_settings,
     plan_replicas,
     wait_until_led,
 )
@@ -37,7 +38,7 @@ def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> No
     """Ask the controller to delete ``topic``, and wait until no broker knows of it."""
     check_written(registry.write(Ensure(f"{znodes.delete_topics()}/{topic}")), f"cannot delete topic {topic}")
     wait_for(lambda: registry.read([Exists(znodes.topic(topic))])[0] is None, timeout, f"topic {topic} was not deleted")
-    endpoints = [broker.endpoints[0] for broker in broker_registrations(registry)]
+    endpoints = parse_endpoints(kafka_settings(registry).bootstrap)
     wait_for(
         lambda: not any(led_partitions(end.host, end.port, topic) for end in endpoints),
         timeout,

@@ -22,9 +22,9 @@ from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker, parse_endpoints
+from zkgroup.protocol.broker_znodes import parse_endpoints
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Code, Create, Failure, Get, Node, Result
+from zkgroup.protocol.operations import Children, Code, Create, Failure, Result
 from zkgroup.sandbox.processes import POLL, led_partitions, wait_for
 
 
@@ -55,20 +55,22 @@ def create_topic_at_brokers(kafka: KafkaSettings, topic: str, partitions: int = 
         created.result(timeout)
     except KafkaException as error:
         raise ZkgroupError(f"cannot create topic {topic}: {error.args[0].str()}") from None
-    _wait_until_led(parse_endpoints(kafka.bootstrap), topic, range(partitions), timeout)
+    wait_until_led(kafka, topic, range(partitions), timeout)
 
 
-def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
+def wait_until_led(place: Registry | KafkaSettings, topic: str, partitions: range, timeout: float) -> None:
     """Wait until every broker knows a leader for each of ``partitions``."""
-    _wait_until_led([broker.endpoints[0] for broker in broker_registrations(registry)], topic, partitions, timeout)
-
-
-def _wait_until_led(endpoints: Sequence[Endpoint], topic: str, partitions: range, timeout: float) -> None:
+    endpoints = parse_endpoints(kafka_settings(place).bootstrap)
     wait_for(
         lambda: all(led_partitions(end.host, end.port, topic) >= set(partitions) for end in endpoints),
         timeout,
         f"topic {topic}: not every broker knows a leader for every partition",
     )
+
+
+def kafka_settings(place: Registry | KafkaSettings) -> KafkaSettings:
+    """How to reach the brokers, by the ZooKeeper where they are registered."""
+    return place if isinstance(place, KafkaSettings) else Brokers(place.read, {}).settings()
 
 
 def broker_ids(registry: Registry) -> list[int]:
@@ -77,12 +79,6 @@ def broker_ids(registry: Registry) -> list[int]:
     if not isinstance(answer, tuple) or not answer:
         raise UnreachableError("no broker is registered", "wait until one is, or start one")
     return sorted(int(name) for name in answer)
-
-
-def broker_registrations(registry: Registry) -> list[BrokerRegistration]:
-    paths = [znodes.broker(broker) for broker in broker_ids(registry)]
-    nodes = registry.read([Get(path) for path in paths])
-    return [decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
 
 
 def check_written(result: Result, what: str) -> None:
@@ -113,7 +109,7 @@ def fill_topic(
     ``messages``. Raises ``RefusedError`` where the topic has another number of
     partitions than was asked for.
     """
-    kafka = place if isinstance(place, KafkaSettings) else Brokers(place.read, {}).settings()
+    kafka = kafka_settings(place)
     count = len(topics(kafka, 30.0).get(topic, ()))
     if count:
         if partitions not in (None, count):
