@@ -17,10 +17,10 @@ from zkgroup.protocol.assignors import (
     Assignment,
     Compat,
     Strategy,
+    TopicSelections,
     assign,
     compat_of,
     extend_hash,
-    resolve,
     resolve_all,
     signed,
     strategies_of,
@@ -202,22 +202,22 @@ def test_range_of_many_streams_is_range(members: dict[str, dict[str, int]], part
 def test_static_registrations_are_taken_as_they_are() -> None:
     """Internal topics and topics that do not exist are only filtered out of filters."""
     subscription = {"gone": 1, "__consumer_offsets": 2}
-    assert resolve(Registration("static", subscription), ["t"]) == subscription
+    assert TopicSelections(["t"]).streams(Registration("static", subscription)) == subscription
 
 
 def test_filters_take_what_matches() -> None:
     """Every topic that a filter takes gets the registration's streams; internal ones as the reader has it."""
     topics = ["b", "a1", "a", "__consumer_offsets", "__transaction_state"]
-    assert resolve(Registration("white_list", {"a.*": 3}), topics) == {"a": 3, "a1": 3}
-    assert resolve(Registration("black_list", {"a.*": 3}), topics) == {"b": 3}
-    old = resolve(Registration("black_list", {"a.*": 1}), topics, internal={"__consumer_offsets"})
+    assert TopicSelections(topics).streams(Registration("white_list", {"a.*": 3})) == {"a": 3, "a1": 3}
+    assert TopicSelections(topics).streams(Registration("black_list", {"a.*": 3})) == {"b": 3}
+    old = TopicSelections(topics, internal={"__consumer_offsets"}).streams(Registration("black_list", {"a.*": 1}))
     assert old == {"__transaction_state": 1, "b": 1}
-    everything = resolve(Registration("white_list", {".*": 1}), topics, exclude_internal=False)
+    everything = TopicSelections(topics, exclude_internal=False).streams(Registration("white_list", {".*": 1}))
     assert everything == dict.fromkeys(sorted(topics), 1)
 
 
 def test_a_group_is_resolved_member_by_member() -> None:
-    """``resolve_all`` is ``resolve`` of each, with a filter shared by members run once."""
+    """``resolve_all`` selects for each, with a filter shared by members run once."""
     registrations = {
         "a": Registration("white_list", {"t.*": 1}),
         "b": Registration("white_list", {"t.*": 2}),
@@ -225,13 +225,15 @@ def test_a_group_is_resolved_member_by_member() -> None:
         "d": Registration("static", {"x": 1}),
     }
     topics = ["t1", "t2", "x"]
-    assert resolve_all(registrations, topics) == {m: resolve(r, topics) for m, r in registrations.items()}
+    assert resolve_all(registrations, topics) == {
+        m: TopicSelections(topics).streams(r) for m, r in registrations.items()
+    }
 
 
 def test_an_unreadable_filter_is_an_error() -> None:
     """An expression that Java refuses stops the group, so it is an error here as well."""
     with pytest.raises(UsageError, match="invalid"):
-        resolve(Registration("white_list", {"(": 1}), ["t"])
+        TopicSelections(["t"]).streams(Registration("white_list", {"(": 1}))
 
 
 # --- what has for every registry

@@ -21,7 +21,7 @@ from sim.reader import SimReader
 from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import Strategy, assign, resolve
+from zkgroup.protocol.assignors import Strategy, TopicSelections, assign
 from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
@@ -326,7 +326,7 @@ class ScalaConsumer(SimProcess):
             node = yield Get(znodes.member_id(self._group, name))
             if not isinstance(node, Node):
                 raise Failed(f"{name} is gone")
-            members[name] = dict(resolve(znodes.decode_registration(name, node.data), known))
+            members[name] = TopicSelections(known).streams(znodes.decode_registration(name, node.data))
         if self.name not in members:
             raise Failed("its own id is gone")
         partitions: dict[str, Iterable[int]] = {}

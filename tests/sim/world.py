@@ -16,7 +16,7 @@ from sim.member import SimMember
 from sim.scala_consumer import ScalaConsumer
 from sim.wire import Report
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import Strategy, assign, resolve
+from zkgroup.protocol.assignors import Strategy, TopicSelections, assign
 from zkgroup.protocol.member import MemberSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, SetData
@@ -197,7 +197,7 @@ class World(Invariants):
         if self._planned is not None and self._planned[:2] == (live, self.brokers.logs.keys()):
             return self._planned[2]
         topics = sorted({partition.topic for partition in self.brokers.logs})
-        members = {m.name: resolve(m.registration, topics) for m in self.live}
+        members = {m.name: TopicSelections(topics).streams(m.registration) for m in self.live}
         partitions: dict[str, list[int]] = {}
         for partition in self.brokers.logs:
             partitions.setdefault(partition.topic, []).append(partition.partition)

@@ -73,20 +73,42 @@ class Assignment:
         return {partition: thread for partition, thread in self.owners.items() if thread.consumer_id == consumer_id}
 
 
-def resolve(
-    registration: Registration,
-    topics: Iterable[str],
-    *,
-    exclude_internal: bool = True,
-    internal: Collection[str] = INTERNAL_TOPICS,
-) -> dict[str, int]:
-    """The subscription of a registration: topic → streams.
+class TopicSelections:
+    """What registrations subscribe to, of ``topics``. A filter that several members share is matched once.
 
-    A static one stays as it is, with internal topics and topics that do not exist. A filter selects from ``topics``,
-    each with the registration's streams, without the internal ones. Which are internal depends on the reader's release
-    (``names.internal_topics``). Raises UsageError where the expression cannot be read.
+    A static registration stays as it is, with internal topics and topics that do not exist. A filter selects from
+    ``topics``, each with the registration's streams, without the internal ones. Which are internal depends on the
+    reader's release (``names.internal_topics``).
     """
-    return resolve_all({"": registration}, topics, exclude_internal=exclude_internal, internal=internal)[""]
+
+    def __init__(
+        self, topics: Iterable[str], *, exclude_internal: bool = True, internal: Collection[str] = INTERNAL_TOPICS
+    ) -> None:
+        self.topics = tuple(topics)
+        self._exclude_internal = exclude_internal
+        self._internal = internal
+        self._selected: dict[tuple[str, str], tuple[str, ...] | UsageError] = {}
+
+    def streams(self, registration: Registration) -> dict[str, int]:
+        """Topic → streams. Raises UsageError where the expression cannot be read, or matched in time."""
+        if registration.pattern == "static":
+            return dict(registration.subscription)
+        ((expression, streams),) = registration.subscription.items()
+        key = (registration.pattern, expression)
+        if key not in self._selected:
+            from zkgroup.protocol.topic_filter import TopicFilter  # loading the package regex takes 20 ms
+
+            try:
+                topic_filter = TopicFilter(registration.pattern, expression)
+                self._selected[key] = topic_filter.select(
+                    self.topics, exclude_internal=self._exclude_internal, internal=self._internal
+                )
+            except UsageError as error:
+                self._selected[key] = error
+        found = self._selected[key]
+        if isinstance(found, UsageError):
+            raise found
+        return dict.fromkeys(found, streams)
 
 
 def resolve_all(
@@ -97,41 +119,22 @@ def resolve_all(
     internal: Collection[str] = INTERNAL_TOPICS,
     refused: Callable[[str], object] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """``resolve`` for a whole group, by consumer id. A filter that several members share is matched once.
+    """The subscriptions of a whole group, by consumer id.
 
     ``refused``, where given, is called with the ids of members whose expression Java refuses; they select nothing.
     UsageError names the member whose expression cannot be read.
     """
-    names = tuple(topics)
-    selected: dict[tuple[str, str], tuple[str, ...] | None] = {}
+    selections = TopicSelections(topics, exclude_internal=exclude_internal, internal=internal)
     resolved: dict[str, dict[str, int]] = {}
     for consumer_id, registration in registrations.items():
-        if registration.pattern == "static":
-            resolved[consumer_id] = dict(registration.subscription)
-            continue
-        ((expression, streams),) = registration.subscription.items()
-        from zkgroup.protocol.topic_filter import TopicFilter  # loading the package regex takes 20 ms
-
-        key = (registration.pattern, expression)
-        if key not in selected:
-            try:
-                topic_filter = TopicFilter(registration.pattern, expression)
-                selected[key] = topic_filter.select(names, exclude_internal=exclude_internal, internal=internal)
-            except FilterSyntaxError as error:
-                if refused is None:
-                    raise _of_member(consumer_id, error) from None
-                selected[key] = None
-            except UsageError as error:
-                raise _of_member(consumer_id, error) from None
-        taken = selected[key]
-        if taken is None and refused is not None:
+        try:
+            resolved[consumer_id] = selections.streams(registration)
+        except UsageError as error:
+            if refused is None or not isinstance(error, FilterSyntaxError):
+                raise type(error)(f"member {consumer_id}: {error.message}", error.remedy) from None
             refused(consumer_id)
-        resolved[consumer_id] = dict.fromkeys(taken or (), streams)
+            resolved[consumer_id] = {}
     return resolved
-
-
-def _of_member(consumer_id: str, error: UsageError) -> UsageError:
-    return type(error)(f"member {consumer_id}: {error.message}", error.remedy) if consumer_id else error
 
 
 def assign(

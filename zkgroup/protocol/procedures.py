@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from zkgroup.errors import Remedy, UsageError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import resolve, resolve_all
+from zkgroup.protocol.assignors import TopicSelections, resolve_all
 from zkgroup.protocol.broker_znodes import partitions_to_read
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offset_versions import Procedure
@@ -211,7 +211,7 @@ def read_registry(
             raise OwnIdMissingError(f"our id {consumer_id} is owned by another session")
         registrations[member] = mine if member == consumer_id else znodes.decode_registration(path, node.data)
     all_topics = sorted(topic_list) if isinstance(topic_list, tuple) else []
-    own_topics = resolve(mine, all_topics, exclude_internal=exclude_internal, internal=internal)
+    own_topics = TopicSelections(all_topics, exclude_internal=exclude_internal, internal=internal).streams(mine)
     candidates: Sequence[str] = sorted(own_topics) if strategy == "range" else all_topics
     refused: list[str] = []
     del registrations[consumer_id]

@@ -25,9 +25,10 @@ from zkgroup.groups.changes.preconditions import GroupActiveError, read_inactive
 from zkgroup.groups.changes.znode_deletion import is_split
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.snapshot.group_znodes import TopicSelections, decode_member, read_foreign
+from zkgroup.groups.snapshot.group_znodes import decode_member, read_foreign
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition, session_text, spans
 from zkgroup.protocol.operations import Children, Create, Delete, Exists, Node, Stat, Sync
 from zkgroup.text import group_command, listed

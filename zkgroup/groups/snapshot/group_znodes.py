@@ -16,37 +16,11 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.groups.group_model import GroupMember, StoredOffset
 from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Code, Failure, Get, Node
-from zkgroup.protocol.znodes import Registration
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class TopicSelections:
-    """The existing topics that filters match; a filter that many members share, in any group, is run once."""
-
-    def __init__(self, topics: Iterable[str]) -> None:
-        self.topics = tuple(topics)
-        self._selected: dict[tuple[str, str], tuple[str, ...] | ZkgroupError] = {}
-
-    def streams(self, registration: Registration) -> dict[str, int]:
-        """Topic → streams. Raises ``UsageError`` for an expression that Java would not take, or that explodes."""
-        if registration.pattern == "static":
-            return dict(registration.subscription)
-        ((expression, streams),) = registration.subscription.items()
-        key = (registration.pattern, expression)
-        if key not in self._selected:
-            from zkgroup.protocol.assignors import resolve  # Java's regular expressions take 20 ms to load
-
-            try:
-                self._selected[key] = tuple(resolve(registration, self.topics))
-            except ZkgroupError as error:
-                self._selected[key] = error
-        found = self._selected[key]
-        if isinstance(found, ZkgroupError):
-            raise found
-        return dict.fromkeys(found, streams)
 
 
 def decode_member(group: str, name: str, path: str, node: Node, selections: TopicSelections) -> GroupMember:

@@ -15,8 +15,9 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic, NodeProblem
 from zkgroup.groups.partition_scope import Selection
-from zkgroup.groups.snapshot.group_znodes import TopicSelections, decode_member, host_of, read_foreign
+from zkgroup.groups.snapshot.group_znodes import decode_member, host_of, read_foreign
 from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.broker_znodes import broker_fault, decode_broker, decode_partition_state, partitions_to_read
 from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Result

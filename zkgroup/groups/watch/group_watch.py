@@ -23,12 +23,12 @@ from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.broker_queries import AGES_INTERVAL, Answer, BrokerPoller
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group
-from zkgroup.groups.snapshot.group_znodes import TopicSelections
 from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, with_logs
 from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader, needs_partitions
 from zkgroup.groups.watch.event_detector import EventDetector
 from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
 from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Stat
 
