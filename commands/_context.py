@@ -85,11 +85,9 @@ def done(ctx: typer.Context, what: Message) -> None:
 
 
 def _sandbox(name: str) -> tuple[str, Path | None]:
-    from zkgroup.sandbox import sandbox_state  # only who asks for a sandbox needs it
+    from zkgroup.sandbox.sandbox_state import running  # only who asks for a sandbox needs it
 
-    found = sandbox_state.find(name) if name else sandbox_state.find()
-    if found is None:
-        raise sandbox_state.not_running(name or "default")
+    found = running(name or "default")
     place = found.secure if found.connect else found.folder  # in KRaft mode a profile names the brokers
     if place is not None and (realm := Path(place, "krb5.conf")).exists():
         os.environ["KRB5_CONFIG"] = str(realm)  # Kerberos' libraries know no other way

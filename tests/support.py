@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import pytest
 
+from zkgroup.errors import UnreachableError
+from zkgroup.sandbox.sandbox_state import SandboxState, running
 from zkgroup.sandbox.topic_admin import ProducerRecord
 
 T = TypeVar("T")
@@ -47,3 +49,11 @@ def values(records: list[ProducerRecord]) -> set[bytes]:
 def numbered(n: int, partitions: int = 1, start: int = 0) -> list[ProducerRecord]:
     """``n`` messages ``m000000``, ``m000001``, …, dealt out to ``partitions`` in turn."""
     return [ProducerRecord(b"m%06d" % i, b"k%d" % i, i % partitions) for i in range(start, start + n)]
+
+
+def find(name: str) -> SandboxState | None:
+    """The sandbox of this name, if it is running."""
+    try:
+        return running(name)
+    except UnreachableError:
+        return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cli import ZKGROUP, environment, run
-from support import fresh_name, numbered, wait_until
+from support import find, fresh_name, numbered, wait_until
 
 from zkgroup.child_processes import start_token
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.sandbox.processes import HOST, port_is_free
-from zkgroup.sandbox.sandbox_state import find, sandbox_folder
+from zkgroup.sandbox.sandbox_state import sandbox_folder
 from zkgroup.sandbox.sandbox_state import stop as stop_recorded
 from zkgroup.sandbox.topic_admin import create_topic, produce
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import numbered, wait_until
+from support import find, numbered, wait_until
 from topics import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -34,7 +34,7 @@ from zkgroup.sandbox.processes import (
     telling_line,
     zookeeper_data,
 )
-from zkgroup.sandbox.sandbox_state import find, process_rows, read_state, sandbox_folder, write_state
+from zkgroup.sandbox.sandbox_state import process_rows, read_state, sandbox_folder, write_state
 from zkgroup.sandbox.sandbox_state import stop as stop_recorded
 from zkgroup.sandbox.server_configuration import properties_file
 from zkgroup.sandbox.topic_admin import create_topic, produce

@@ -138,21 +138,14 @@ def _lost(folder: Path, why: str) -> ZkgroupError:
     return ZkgroupError(f"{folder / STATE_FILE} {why}", f"end what runs there, then remove the folder: {ending}")
 
 
-def find(name: str = "default") -> SandboxState | None:
-    """The running sandbox called ``name``; None if there is none, it is not ready, or all its servers are gone."""
-    state = read_state(sandbox_folder(name))
-    return state if state is not None and state.ready and state.alive else None
-
-
-def running(name: str) -> SandboxState:
+def running(name: str = "default") -> SandboxState:
     """The running sandbox called ``name``. Raises ``UnreachableError``."""
-    state = find(name)
-    if state is not None:
-        return state
     left = read_state(sandbox_folder(name))
-    if left is not None and left.alive:
+    if left is None or not left.alive:
+        raise not_running(name, "does not run" if left is None else "has ended without being stopped")
+    if not left.ready:
         raise UnreachableError(f"sandbox {name} is still being started", "wait until it is")
-    raise not_running(name, "does not run" if left is None else "has ended without being stopped")
+    return left
 
 
 def not_running(name: str, problem: str = "does not run", remedy: Remedy | None = None) -> UnreachableError:
