@@ -203,7 +203,11 @@ class ConsumerConnector(Closing):
     when the member has its share, or raises the error that kept it from it. ``close()`` commits, releases and leaves.
     """
 
-    def __init__(self, config: ConsumerConfig, start: StartAt | None) -> None:
+    consumer_id = ""  # where the coordinator chooses it
+
+    def __init__(
+        self, config: ConsumerConfig, start: StartAt | None, kafka_settings: Callable[[], KafkaSettings]
+    ) -> None:
         if not isinstance(config, ConsumerConfig):
             raise UsageError(f"{config!r} is no ConsumerConfig", 'give ConsumerConfig(group_id="…")')
         if start is not None and not isinstance(start, StartAt):
@@ -213,6 +217,7 @@ class ConsumerConnector(Closing):
         validate_group_id(config.group_id)
         self.config = config
         self._start = start
+        self._kafka_settings = kafka_settings
         self._streams: list[Stream[Any, Any]] = []
         self._driver: MemberDriver | None = None
         self._leave_request: dict[str, bool] | None = None
@@ -221,13 +226,6 @@ class ConsumerConnector(Closing):
     @abstractmethod
     def _make_driver(self, topics: Topics, count: int, streams_of: StreamsOf, feeds: Sequence[Feed]) -> MemberDriver:
         """The membership. ``count``: the streams of a filter."""
-
-    @abstractmethod
-    def _kafka_settings(self) -> KafkaSettings:
-        """How to reach the brokers now."""
-
-    def _unjoined_statistics(self) -> Statistics:
-        return Statistics("")
 
     # ------------------------------------------------------------ joining
 
@@ -344,7 +342,7 @@ class ConsumerConnector(Closing):
     def statistics(self) -> Statistics:
         """The state of the member: its phase, its share, its counters."""
         if self._driver is None:
-            return self._unjoined_statistics()
+            return Statistics(self.consumer_id)
         streams = tuple(stream.statistics() for stream in self._streams)
         return dataclasses.replace(self._driver.statistics(), streams=streams)
 

@@ -353,8 +353,7 @@ class KafkaConnector(ConsumerConnector):
         properties: Mapping[str, str] | None = None,
         on_rebalance: Callable[[Rebalance], None] = lambda rebalance: None,
     ) -> None:
-        super().__init__(config, start)
-        self._brokers = brokers
+        super().__init__(config, start, brokers)
         self._new_driver = partial(
             KafkaDriver,
             config,
@@ -364,9 +363,6 @@ class KafkaConnector(ConsumerConnector):
             properties=librdkafka_properties(config, "offsets") | dict(properties or {}),
             on_rebalance=on_rebalance,
         )
-
-    def _kafka_settings(self) -> KafkaSettings:
-        return self._brokers()
 
     def _make_driver(self, topics: Topics, count: int, streams_of: StreamsOf, feeds: Sequence[Feed]) -> KafkaDriver:
         return self._new_driver(topics, feeds=feeds, streams_of=streams_of)

@@ -14,7 +14,7 @@ from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConsumerConfig, librdkafka_properties, parse_connect_string
-from zkgroup.connector.consumer_connector import ConsumerConnector, Statistics, StreamsOf, Topics
+from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, Topics
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.zookeeper_driver import RebalanceListener, ZooKeeperDriver, boot_clock
 from zkgroup.errors import UsageError
@@ -53,7 +53,7 @@ class Connector(ConsumerConnector):
         host: str | None = None,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        super().__init__(config, start)
+        super().__init__(config, start, lambda: self._brokers.settings())
         compat_of(config.kafka_version)
         self.consumer_id = make_consumer_id(
             config.group_id,
@@ -67,15 +67,9 @@ class Connector(ConsumerConnector):
         self._clock = clock
         self._brokers = Brokers(self._read, config.kafka, kafka, listener=config.listener)
 
-    def _kafka_settings(self) -> KafkaSettings:
-        return self._brokers.settings()
-
     def _read(self, ops: Sequence[Op]) -> list[Result]:
         assert self._driver is not None
         return self._driver.read(ops)
-
-    def _unjoined_statistics(self) -> Statistics:
-        return Statistics(self.consumer_id)
 
     def _make_driver(self, topics: Topics, count: int, streams_of: StreamsOf, feeds: Sequence[Feed]) -> ZooKeeperDriver:
         now = int(time.time() * 1000)
