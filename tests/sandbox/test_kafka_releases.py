@@ -107,16 +107,6 @@ def test_left_over_of_a_killed_download_is_removed(registry_folder: Path, tmp_pa
     assert not left.exists()
 
 
-def test_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache folder that cannot be made: the line names it and the variable that moves it."""
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(
-        ZkgroupError, match=rf"cannot write to the cache folder {tmp_path}/file/kafka: .*{CACHE_VARIABLE}"
-    ):
-        kafka_jars("1.1.1")
-
-
 def test_settings_file_that_is_not_there(registry_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirror's settings file that is missing is an error, not a silent fall back to the default registry."""
     monkeypatch.setenv("ZKGROUP_IVY_SETTINGS", "/nowhere/ivysettings.xml")

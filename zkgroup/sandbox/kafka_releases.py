@@ -6,7 +6,6 @@ them back, and accepted offset commits.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import importlib.util
 import os
@@ -15,12 +14,12 @@ import shutil
 import subprocess
 import tempfile
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.child_processes import run_child
-from zkgroup.config.files import CACHE_VARIABLE, cache_dir
+from zkgroup.config.files import cache_dir
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
 from zkgroup.java_runtime import QUICK, find_java
 
@@ -127,25 +126,12 @@ def kafka_jars(version: str = DEFAULT_RELEASE) -> Path:
     folder = cache_dir() / "kafka" / version
     if folder.is_dir():
         return folder
-    with _download_lock(folder.parent):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Ivy's cache is not made for two; the lock ends with its process
         if not folder.is_dir():
             _download(wanted, folder)
     return folder
-
-
-@contextlib.contextmanager
-def _download_lock(parent: Path) -> Iterator[None]:
-    """One download at a time: Ivy's cache is not made for two. The lock ends with its process."""
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        file = (parent / "lock").open("w")
-    except OSError as error:
-        raise ZkgroupError(
-            f"cannot write to the cache folder {parent}: {error.strerror}", f"set {CACHE_VARIABLE} to another folder"
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _download(wanted: KafkaRelease, folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.files import CACHE_VARIABLE, STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
@@ -210,7 +210,8 @@ class Sandbox:
         except OSError as error:
             place = error.filename or self.folder
             raise ZkgroupError(
-                f"cannot write {place}: {error.strerror}", f"make room, or set {STATE_VARIABLE} to another folder"
+                f"cannot write {place}: {error.strerror}",
+                f"make room, or set {STATE_VARIABLE} and {CACHE_VARIABLE} to other folders",
             ) from error
 
     def _start(self) -> Self:

@@ -194,14 +194,8 @@ def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
 
 def _try_lock(path: Path) -> TextIO | None:
     """The locked file; None while another process has it, or had it and removed it after we opened it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = path.open("w")
-    except OSError as error:
-        raise ZkgroupError(
-            f"cannot write to the state folder {path.parent}: {error.strerror}",
-            f"set {STATE_VARIABLE} to another folder",
-        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = path.open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(file.fileno()), path.stat()):
