@@ -14,7 +14,7 @@ from support import fresh_name
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.topic_metadata import has_no_zookeeper
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic_at_brokers
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic
 
 RELEASE = "4.1.0"
 
@@ -59,7 +59,7 @@ def test_from_the_oldest_release_to_kraft(oldest: Cluster, kraft: Sandbox) -> No
     """A group leaves 0.8.2.2 and its ZooKeeper for brokers without one, and goes on at the same messages."""
     target = Cluster(RELEASE, "", oldest.registry, KafkaSettings(kraft.bootstrap))
     topic = oldest.topic([ProducerRecord(b"value %d" % n, None, n % 2) for n in range(40)], 2)
-    create_topic_at_brokers(target.kafka, topic, 2)
+    create_topic(target.kafka, topic, 2)
     target.send(topic, [ProducerRecord(b"another", None, n) for n in range(2)])
     mirror(oldest, target, topic, topic, partitions=2)
     with groups_on(oldest.registry, fresh_name) as groups:
@@ -80,7 +80,7 @@ def test_twenty_groups_leave(oldest: Cluster, kraft: Sandbox) -> None:
     records = [ProducerRecord(b"value %d" % n, None, n % partitions) for n in range(200)]
     topics = [oldest.topic(records, partitions) for _ in range(4)]
     for topic in topics:
-        create_topic_at_brokers(target.kafka, topic, partitions)
+        create_topic(target.kafka, topic, partitions)
         mirror(oldest, target, topic, topic, 0, 60, partitions=partitions)
         mirror(oldest, target, topic, topic, 60 if topic != topics[0] else 50, partitions=partitions)
     consumed = {f"{stem}-{n:02}": (topics[n % 4], (13 * n + 2) % 100) for n in range(20)}

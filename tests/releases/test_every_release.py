@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.kafka_releases import RELEASES
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, create_topic_at_brokers, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 ALWAYS = ("0.8.2.2", "3.9.1")
 PARTITIONS = 4
@@ -61,7 +61,7 @@ class Broker:
         """A topic with messages, dealt out to its partitions, one a minute."""
         name = fresh_name("topic")
         if self.registry is None:
-            create_topic_at_brokers(self.kafka, name, PARTITIONS)
+            create_topic(self.kafka, name, PARTITIONS)
         else:
             create_topic(self.registry, name, PARTITIONS)
         self.fill(name, messages)

@@ -34,28 +34,25 @@ def plan_replicas(partitions: range, brokers: Sequence[int], replication: int) -
 
 
 def create_topic(
-    registry: Registry, topic: str, partitions: int = 1, *, replication: int = 1, timeout: float = 30.0
+    place: Registry | KafkaSettings, topic: str, partitions: int = 1, *, replication: int = 1, timeout: float = 30.0
 ) -> None:
-    """Create ``topic`` by writing its registration, and wait until every partition has a leader.
+    """Create ``topic``, and wait until every partition has a leader: by writing its registration to ZooKeeper, or by
+    asking the brokers where there is none.
 
     Raises ``ZkgroupError`` if the topic exists or has no leaders within ``timeout`` seconds.
     """
-    replicas = plan_replicas(range(partitions), broker_ids(registry), replication)
-    data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
-    check_written(registry.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
-    wait_until_led(registry, topic, range(partitions), timeout)
-
-
-def create_topic_at_brokers(kafka: KafkaSettings, topic: str, partitions: int = 1, *, timeout: float = 30.0) -> None:
-    """Create ``topic`` where there is no ZooKeeper, and wait until every partition has a leader. Raises as
-    ``create_topic``."""
-    admin = admin_client(kafka, timeout)  # kept: its answers come through it
-    (created,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
-    try:
-        created.result(timeout)
-    except KafkaException as error:
-        raise ZkgroupError(f"cannot create topic {topic}: {error.args[0].str()}") from None
-    wait_until_led(kafka, topic, range(partitions), timeout)
+    if isinstance(place, KafkaSettings):
+        admin = admin_client(place, timeout)  # kept: its answers come through it
+        (created,) = admin.create_topics([NewTopic(topic, partitions, replication)]).values()
+        try:
+            created.result(timeout)
+        except KafkaException as error:
+            raise ZkgroupError(f"cannot create topic {topic}: {error.args[0].str()}") from None
+    else:
+        replicas = plan_replicas(range(partitions), broker_ids(place), replication)
+        data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
+        check_written(place.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
+    wait_until_led(place, topic, range(partitions), timeout)
 
 
 def wait_until_led(place: Registry | KafkaSettings, topic: str, partitions: range, timeout: float) -> None:
@@ -119,10 +116,7 @@ def fill_topic(
             )
     else:
         count = partitions or 3
-        if isinstance(place, KafkaSettings):
-            create_topic_at_brokers(place, topic, count)
-        else:
-            create_topic(place, topic, count)
+        create_topic(place, topic, count)
     wanted = [TopicPartition(topic, number) for number in range(count)]
     first = sum(log.end for log in _logs(kafka, wanted).values())
     end = first + (messages if values is None else len(values))

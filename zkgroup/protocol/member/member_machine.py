@@ -11,7 +11,7 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
-from zkgroup.protocol.member.acquisition import Acquisition, IdRegistration, StartOffsets
+from zkgroup.protocol.member.acquisition import Acquisition, IdRegistration
 from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.member_context import Counters, MemberContext, MemberSettings, Phase
 from zkgroup.protocol.member.owned_share import OwnedShare
@@ -37,14 +37,14 @@ class Member:
         self.error: Exception | None = None
         self._brokers_changed = False  # since the check for brokers began
         ctx = self._context = MemberContext(settings, self._enter)
-        ctx.stop = self._give_up
+        ctx.stop = lambda: self._release.begin()
         self._commits = Commits(ctx)
         self._leaving = LeaveDeadline(ctx, self._too_late)
         self._registration = IdRegistration(ctx, self._registered, self._fatal)
         self._release = OwnershipRelease(ctx, self._commits, self._released, self._release_failed, self._uncommitted)
         self._acquisition = Acquisition(
             ctx,
-            started=self._started,
+            started=lambda starts: self._owned_share.begin(starts),
             unregistered=self._registration.begin,
             again=self._check_brokers,
             outdated=self._release.release,
@@ -161,7 +161,7 @@ class Member:
         """Act on flags, where the phase allows it."""
         ctx = self._context
         if ctx.leaving and self._may_break_off():
-            self._give_up()
+            self._release.begin()
         elif ctx.phase is Phase.BACKING_OFF and (ctx.rebalance_reason or ctx.group_unverified):
             self._acquisition.retry_soon()
         elif ctx.phase is Phase.NOTIFYING:
@@ -344,9 +344,6 @@ class Member:
         else:
             self._acquisition.begin()
 
-    def _started(self, starts: StartOffsets) -> None:
-        self._owned_share.begin(starts)
-
     # ------------------------------------------------------------ leaving
 
     def _begin_leaving(self, error: Exception | None) -> None:
@@ -361,16 +358,13 @@ class Member:
                 ctx.do(ev.CloseSession(self.epoch))
             self._finish(error)
 
-    def _give_up(self) -> None:
-        self._release.begin()
-
     def _fatal(self, error: Exception) -> None:
         """The member cannot go on: leave with this error. Only called where the share can be given up in order."""
         ctx = self._context
         self._begin_leaving(error)
         self.error = self.error or error
         if ctx.phase is not Phase.CLOSED:
-            self._give_up()
+            self._release.begin()
 
     def _uncommitted(self, error: Exception) -> None:
         if self._context.leaving:
