@@ -204,16 +204,16 @@ class Stream(Generic[K, V]):
 
         Raises the error that made the member leave; UsageError while ``messages()`` has not finished with its batch.
         """
-        with self._cond:
-            cursor = self._cursor
-            if cursor and not cursor.at_end and self._ledger.has_batch and self._on_paused is None:
-                raise UsageError("a loop over messages() was left amid a batch", "go on with messages()")
         return self._next_batch(timeout, None)
 
     def _next_batch(self, timeout: float | None, iterator: object | None) -> Batch | None:
         with self._cond:
             self._turns.begin(iterator, in_hand=self._ledger.has_batch and self._cursor is None)
         try:
+            with self._cond:
+                amid = self._cursor is not None and not self._cursor.at_end and self._ledger.has_batch
+                if amid and iterator is None and self._on_paused is None:
+                    raise UsageError("a loop over messages() was left amid a batch", "go on with messages()")
             return self._wait_for_batch(self._timeout if timeout is None else timeout)
         finally:
             self._turns.end()
