@@ -24,7 +24,7 @@ def svg_head(width: int, height: int, title: str, below: str, style: str, margin
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{style}</style>\n'
         f'<rect class="ground" width="{width}" height="{height}"/>\n'
-        f'<text x="{margin}" y="{margin + 8}" font-weight="bold">{escape(title)}</text>\n'
+        f'<text x="{margin}" y="{margin + 8}" class="title">{escape(title)}</text>\n'
         f'<text x="{margin}" y="{margin + 26}" class="dim">{escape(below)}</text>\n'
     )
 

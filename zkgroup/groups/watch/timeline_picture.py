@@ -37,7 +37,8 @@ _COLOURS: Final = (
     *("#3aa6a6", "#8a6d5a", "#7a86e0", "#8aa63a", "#d66fb8", "#6b8f9c"),
 )
 _STYLE: Final = """\
-text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.dim{fill:#656d76}.small{font-size:10px}
+text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.title{font-weight:bold}
+.dim{fill:#656d76}.small{font-size:10px}
 .ground{fill:#fff}.none{fill:#e4e7eb}.grid{stroke:#9aa4af;stroke-opacity:.35}.mark{fill:#d1242f;fill-opacity:.28}
 .flag{fill:#d1242f}.mixed{fill:#8b949e}
 @media (prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.ground{fill:#0d1117}.none{fill:#262c36}
