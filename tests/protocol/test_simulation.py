@@ -246,3 +246,24 @@ def test_patience_that_was_spent_on_faults_is_no_giving_up_in_peace() -> None:
         kinds=(Kind(subscription="all"),),
         keep_trying=False,
     )
+
+
+def test_a_follower_that_catches_up_answers_in_order() -> None:
+    """A member releases its partition while its server lags behind: the answer to its sync comes after the events of
+    everything before it. (The simulator's follower answered as its leader before it had caught up.)"""
+    _run(
+        Fault(58.3978, "join", 170, 1.919),
+        Fault(60.7428, "replaced", 80, 1.711),
+        Fault(61.6874, "lose request", 42, 1.856),
+        Fault(77.7754, "leave", 61, 0.628),
+        Fault(81.7509, "lagging follower", 100, 0.58),
+        Fault(83.1192, "replaced", 595, 2.039),
+        Fault(85.0373, "robbed", 53, 1.937),
+        seed=3739,
+        strategy="roundrobin",
+        topics=(3,),
+        members=4,
+        kinds=(Kind(subscription="all", streams=1),),
+        keep_trying=True,
+        commit_interval=0.5,
+    )

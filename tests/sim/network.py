@@ -409,16 +409,17 @@ class SimSession:
 
     def leave_follower(self) -> None:
         """The follower has caught up, and is like any other; one that was cut off drops its clients."""
-        follower, self.follower = self.follower, None
+        follower = self.follower
         if follower is None:
             return
+        if not follower.cut_off:
+            follower.catch_up()  # and answers what waits in its own order: no answer comes before an older event
+        self.follower = None
         self._server.dismiss(follower)
         if follower.cut_off:
             self._queue.clear()
             self._accepted = -1
             if self.up and not self.frozen:
                 self._disconnected()
-        else:
-            follower.catch_up()
-            if self._connected:
-                self._server.give_watches(self.id, follower.take_watches(self.id))
+        elif self._connected:
+            self._server.give_watches(self.id, follower.take_watches(self.id))
