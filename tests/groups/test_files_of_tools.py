@@ -69,6 +69,8 @@ BURROW_TOPICS = json.dumps(
         ("orders,0,5\rorders,1,6\r", None, {P("orders", 0): 5, P("orders", 1): 6}),
         ("/consumers/g1/offsets/orders/0:5\r\r/consumers/g1/offsets/t/1:6", "g1", {P("orders", 0): 5, P("t", 1): 6}),
         ('{"groupid": "g1",\r"offsets":\r{"orders": {"0": 5}}}', "g1", {P("orders", 0): 5}),
+        ('{"groupid": "g1", "offsets": {"orders": {"0": "5"}}}', "g1", {P("orders", 0): 5}),
+        ('[{"topic": "orders", "partition": "0", "target": "5"}]', None, {P("orders", 0): 5}),
     ],
 )  # fmt: skip
 def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, int | None]) -> None:
@@ -84,6 +86,7 @@ def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, i
         (b'orders,0,"5', "is no CSV: a quote in it does not end, or text follows it"),
         (b"Consumer group 'g1' does not exist.\n", "where 3 are expected"),
         (b'{"error": true, "message": "cluster or consumer not found"}', "no partitions with offsets"),
+        (b'{"error": false, "message": "", "topics": {"orders": [{"offsets": 5}]}}', "f has no offsets"),
         (b'{"error": false, "message": "", "status": {"partitions": [{"end": {"offset": 1}}]}}', "a row without topic"),
     ],
 )

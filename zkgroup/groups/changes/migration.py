@@ -132,8 +132,8 @@ class Migration:
                 differing.append(f"{row.key} is {offset_text(row.current)} {place}, not {wanted}")
         if differing:
             raise VerificationError(
-                f"group {self.plan.group} is not the same at both ends: {listed(differing, most=3)}",
-                "an active group may differ for a moment: verify it again; migrate an inactive one",
+                f"group {self.plan.group} differs: {listed(differing, most=3)}",
+                "an active group may differ for a moment, so verify it again; migrate an inactive one",
             )
 
 

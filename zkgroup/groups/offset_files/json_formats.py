@@ -112,7 +112,7 @@ def _read_burrow(entries: Entries, value: dict[str, Any]) -> None:
     for topic, partitions in topics.items() if isinstance(topics, dict) else ():
         for number, one in enumerate(partitions if isinstance(partitions, list) else []):
             commits = one.get("offsets") if isinstance(one, dict) else None
-            seen = [commit for commit in commits or () if isinstance(commit, dict)]
+            seen = [commit for commit in commits if isinstance(commit, dict)] if isinstance(commits, list) else []
             if seen:
                 _add(entries, ("topics", topic, number), None, {**seen[-1], "topic": topic, "partition": number})
 
@@ -163,6 +163,6 @@ def _add(entries: Entries, place: Place, group: str | None, row: dict[str, Any])
 def _offset(entries: Entries, place: Place, value: Any) -> int | None:
     if value is None:
         return None
-    if type(value) is not int:
+    if type(value) not in (int, str):
         entries.fail(place, f"{excerpt_json(value)} is no offset", "offsets are numbers from 0")
     return entries.offset(place, str(value), none=False)
