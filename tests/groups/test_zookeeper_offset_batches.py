@@ -45,7 +45,7 @@ def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
     with Registry(registry.settings, 30.0) as member:
         with Meddler(registry.settings, lambda n: register(member, group) if n == 3 else None) as meddler:
             with pytest.raises(RefusedError, match="is active: member") as caught:
-                write_offsets(meddler, group, writes, transaction_bytes=512 << 10)
+                write_offsets(meddler, group, writes, transaction_bytes=256 << 10)
             assert meddler.transactions == 3
         now = dict(zip(partitions, values(registry, group, *partitions), strict=True))
         assert set(now.values()) == {1, 5}
@@ -175,7 +175,7 @@ def test_a_server_that_takes_smaller_requests(registry: Registry, make_group: Bu
     group = make_group({})
     with Meddler(registry.settings, lambda n: None) as meddler:
         report = write_offsets(
-            meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), transaction_bytes=4 << 20
+            meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), transaction_bytes=2 << 20
         )
         assert len(report.written) == 4_000
         assert meddler.transactions > 2

@@ -189,12 +189,15 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     def _cut(self) -> list[OffsetChange]:
         """The first of the offsets that are left, as many as one transaction takes."""
-        return [self._todo[key] for key in first_batch(self._todo, self._cost, self._limit)]
+        settings, topics = self.registry.settings, set[str]()
 
-    def _cost(self, key: TopicPartition) -> int:
-        path, settings = self._paths[key], self.registry.settings
-        # Twice, as the topic's node may have to be made, too.
-        return 2 * cost(path, settings, self.acls.get(path, settings.acl or ()))
+        def bytes_of(key: TopicPartition) -> int:
+            path = self._paths[key]
+            times = 1 if key.topic in topics else 2  # the topic's node may have to be made, too
+            topics.add(key.topic)
+            return times * cost(path, settings, self.acls.get(path, settings.acl or ()))
+
+        return [self._todo[key] for key in first_batch(self._todo, bytes_of, self._limit)]
 
     def _put(self, piece: Sequence[OffsetChange], reading: _Reading) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
