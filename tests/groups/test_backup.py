@@ -123,6 +123,15 @@ def test_a_malformed_access_list(tmp_path: Path, acl: object, place: str) -> Non
         backup.read(path)
 
 
+@pytest.mark.parametrize("permissions", [-1, 32, 1 << 40])
+def test_permissions_that_no_access_list_can_have(tmp_path: Path, permissions: int) -> None:
+    """They are refused as the rest of the file is, before a request that no server takes."""
+    acl = (Acl("world", "anyone", permissions),)
+    path = backup.write(replace(SAVED, nodes=(SavedNode("/consumers/g", b"", acl),)), tmp_path / "b.json")
+    with pytest.raises(UsageError, match=f"{path} is no backup: '/consumers/g' has permissions that no access list"):
+        backup.read(path)
+
+
 def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
     """Taken for the cluster at the same address, which is said; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))

@@ -105,6 +105,9 @@ def decode(data: bytes) -> Backup:
             raise ValueError(f"{partition} in {store} is there twice")
         if partition.partition < 0:
             raise ValueError(f"{partition} in {store} is no partition")
+    for node in backup.nodes:
+        if not all(0 <= entry.permissions < 32 for entry in node.acl):
+            raise ValueError(f"{node.path[:120]!r} has permissions that no access list can have")
     return backup
 
 
