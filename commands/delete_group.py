@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,14 +29,10 @@ from ._group_views import PartitionsOption, StoreChoice, StoreOption, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 
-if TYPE_CHECKING:
-    pass
-
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
 )  # fmt: skip
 DEBRIS_SPARE = ("znodes", *SPARE)
-SHOWN = 5
 DELETED = "deleted in ZooKeeper"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError
@@ -20,9 +18,6 @@ from ._group_changes import (
 )
 from ._group_views import StoreOption
 from ._shared_options import GroupArgument, OutputOption
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_change()
