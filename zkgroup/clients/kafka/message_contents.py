@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
-
-import msgspec
 
 from zkgroup.errors import unwrap_system_error
 from zkgroup.schemas.field_schema import SchemaFormat
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+    from msgspec.json import Decoder
+
     from zkgroup.clients.kafka.client import Message
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
@@ -65,17 +67,24 @@ def time_of(message: Message) -> int | None:
 
 
 _LEVELS: Final = 1024
-_RAW_JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 #: Strings, and what is between brackets.
 _FLAT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^][{}"]+')
+
+
+@cache
+def _raw_json() -> Decoder[Raw]:
+    from msgspec import Raw
+    from msgspec.json import Decoder  # Spark's executors with the native reader do without
+
+    return Decoder(Raw)
 
 
 def is_json(value: bytes) -> bool:
     """Whether ``value`` is one JSON value (RFC 8259): UTF-8, no NaN, nothing behind it; and without lone surrogates as
     escapes and more than 1,024 levels, which most readers do not take. (Python 3.11 itself takes 800 for sure.)"""
     try:
-        _RAW_JSON.decode(value)  # reads over it, and builds nothing
-    except (msgspec.DecodeError, RecursionError):
+        _raw_json().decode(value)  # reads over it, and builds nothing
+    except (ValueError, RecursionError):
         return False
     if not is_text(value):
         return False
