@@ -11,6 +11,7 @@ from session_expiry import expire_session
 from support import wait_until
 from tcp_proxy import TcpProxy
 
+from zkgroup.clients.connection_security import ConnectionFailure
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import UnreachableError
@@ -148,3 +149,11 @@ def test_many_threads_may_read(root: Registry) -> None:
     for thread in threads:
         thread.join(30)
     assert found == [500] * 8
+
+
+def test_what_became_of_a_change_is_said_of_its_own_error_alone() -> None:
+    """The failure of a connection is the answer to every request after it, and stays as it was."""
+    registry = Registry(ZooKeeperSettings("127.0.0.1:1"))
+    registry._on_connection_failure(ConnectionFailure("it refuses the user", "check it", is_final=False))
+    registry._gone().add_outcome("nothing was written")
+    assert registry._gone().message == "it refuses the user"

@@ -169,8 +169,8 @@ class Registry:
         return box[0]
 
     def _gone(self) -> UnreachableError:
-        if self._failure is not None:
-            return self._failure
+        if self._failure is not None:  # made anew: what becomes of a change is added to its error
+            return UnreachableError(self._failure.message, self._failure.remedy)
         what, remedy = f"no answer within {round(self.timeout, 1):g} s", "check the server, then try again"
         if self._down is not None:
             what = f"session {self._down}"
