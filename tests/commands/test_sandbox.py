@@ -142,6 +142,11 @@ def test_detached_members_are_listed_and_share_the_group(running: str, unique: C
     shown = run(*[word for word in join if word != "--detach"], "--id", "a")
     assert (shown.returncode, shown.stderr) == (5, again.stderr)
     assert [row["state"] for row in status(running) if row["process"] == f"{group}_a"] == ["running"]
+    (killed,) = [int(row["pid"]) for row in status(running) if row["process"] == f"{group}_a"]
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: {row["member"] for row in owners(running, group)} == {f"{group}_b"}, 30, "the other owns all")
+    assert run(*join, "--id", "a", "--strategy", "roundrobin").returncode == 0
+    assert [row["state"] for row in status(running) if row["process"] == f"{group}_a"] == ["running"]
     stop = ("sandbox", "stop", "--name", running, "--member")
     assert run(*stop, f"{group}_a").stderr == f"zkgroup: member {group}_a has left\n"
     assert f"{group}_a" not in {row["member"] for row in owners(running, group)}

@@ -209,7 +209,8 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
         member = ScalaMember(options, options.folder(Path(state.folder)))
         member.start()
         written = MemberState(options.member_id, options.group, options.release, member.process_id, str(member.output))
-        write_state(replace(state, members=(*state.members, written)))
+        others = [one for one in state.members if (one.group, one.name) != (written.group, written.name)]
+        write_state(replace(state, members=(*others, written)))
         deadline = time.monotonic() + MEMBER_START
         while not member.has_streams:
             if not member.running or time.monotonic() > deadline:
