@@ -56,7 +56,8 @@ class SandboxSecurity:
         """Raise ``UsageError`` for a release that is too old."""
         known = list(RELEASES)
         if known.index(release.version) < (first := known.index(self.since)):
-            raise UsageError(f"Kafka {release.version} cannot be secured so", f"use one of {', '.join(known[first:])}")
+            fitting = ", ".join(one for one in known[first:] if not RELEASES[one].kraft)
+            raise UsageError(f"Kafka {release.version} cannot be secured so", f"use one of {fitting}")
 
     def write_profile(self, connect: str) -> None:
         """Write the profile of a client; ``connect`` is ZooKeeper's address for it, with the chroot."""
