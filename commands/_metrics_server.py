@@ -118,10 +118,9 @@ class MetricsServer:
 
         try:
             server = await asyncio.start_server(self._serve_client, host, port, limit=MAX_REQUEST)
-        except OSError as error:
-            raise ZkgroupError(
-                f"--serve {host}:{port}: cannot listen there: {error.strerror or error}", "choose another port"
-            ) from None
+        except (OSError, UnicodeError) as error:  # the latter of a host with an empty label
+            why = getattr(error, "strerror", None) or error
+            raise ZkgroupError(f"--serve {host}:{port}: cannot listen there: {why}", "choose another port") from None
         try:
             yield [address(*one.getsockname()[:2]) for one in server.sockets]
         finally:

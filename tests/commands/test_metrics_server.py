@@ -185,6 +185,13 @@ def test_a_port_that_is_taken() -> None:
     assert re.fullmatch(rf"zkgroup: --serve 127.0.0.1:{port}: cannot listen there: .*: .*\n", refused.stderr)
 
 
+def test_an_address_that_can_be_none() -> None:
+    """A host with an empty label: one line, and 1."""
+    refused = run("inspect-group", "g", "--serve", "a..b:9000", "-z", "127.0.0.1:1")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("zkgroup: --serve a..b:9000: cannot listen there: ")
+
+
 def test_one_reading_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that come during a reading get its metrics; where it takes too long, those of the last one with their
     age, or an error before there is one. None of them begins another."""
