@@ -95,8 +95,8 @@ def job_failure(text: str, log: str, keep: Callable[[], str]) -> ZkgroupError:
     if match := _MISSING.search(text):
         return UsageError(
             f"Spark's executors have no Python package {match[1].partition('.')[0].replace('_', '-')}",
-            "install confluent-kafka, pyarrow and orjson (and fastavro for Avro, msgspec for JSON) in the Python that they "
-            "run, or name another one with --conf spark.pyspark.python=PATH",
+            "install confluent-kafka, pyarrow and orjson (and fastavro for Avro, msgspec for JSON) in the Python that "
+            "they run, or name another one with --conf spark.pyspark.python=PATH",
         )
     if match := _NO_PYTHON.search(text) or _NO_PYTHON.search(log):
         return UsageError(
