@@ -185,7 +185,8 @@ def inspect_group(
         _explain(code, output)
         return None
     if (group is None) == (not every):
-        raise UsageError("give one GROUP, or --all", Remedy("see their names", ("list-groups",)))
+        what = "give one GROUP" if monitoring.history else "give one GROUP, or --all"
+        raise UsageError(what, Remedy("see their names", ("list-groups",)))
     if every and topic:
         remedy = "inspect one group, or list the partitions: --all --section partitions"
         raise UsageError("--topic and --all exclude each other", remedy)

@@ -62,14 +62,14 @@ def offset_text(offset: int | str | None) -> str:
     return "none" if offset is None else str(offset)
 
 
-def duration_text(seconds: float) -> str:
-    """A duration in its two largest units: ``45 s``, ``3 h 12 min``, ``2 d``."""
+def duration_text(seconds: float, units: int = 2) -> str:
+    """A duration in its largest ``units``: ``45 s``, ``3 h 12 min``, ``2 d``."""
     rest, parts = int(max(0.0, seconds)), []
     for size, unit in _UNITS:
         count, rest = divmod(rest, size)
         parts.append(f"{count} {unit}" if count else "")
     first = next((place for place, part in enumerate(parts) if part), 0)
-    return " ".join(filter(None, parts[first : first + 2])) or "0 s"
+    return " ".join(filter(None, parts[first : first + units])) or "0 s"
 
 
 def is_matched(name: str, globs: Iterable[str]) -> bool:

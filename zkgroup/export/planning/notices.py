@@ -62,15 +62,19 @@ def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
 def bound_notices(
     begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool
 ) -> Iterator[str]:
-    """Warnings about times that leave nothing to export, and about partitions that an end does not name. ``fills``: it
+    """Warnings about bounds that leave nothing to export, and about partitions that an end does not name, or behind
+    whose log it lies. ``fills``: it
     is a backfill, for which every partition begins where ``begin`` says."""
     if until.kind == "offsets":
         begun = (fact.partition for fact in facts if not fills or fact.begin is not None)
         if unnamed := [str(partition) for partition in begun if partition not in until.offsets]:
             yield f"--until names no place in {listed(unnamed, most=3)}: of what is not named nothing is exported"
+        for fact in facts:
+            if fact.until is not None and fact.until > fact.log_end:
+                yield f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}"
     there = [fact for fact in facts if fact.log_start < fact.log_end]
     starting = [fact for fact in there if fills or fact.committed is None]
     if begin.kind == "time" and starting and all((fact.begin or 0) >= fact.log_end for fact in starting):
         yield f"no message is as late as --from {begin}: what begins there begins at the end of its log"
-    elif until.kind == "time" and there and not plan.reads and not plan.left_out:
+    elif (until.kind == "time" or (until.named and not fills)) and there and not plan.reads and not plan.left_out:
         yield f"nothing that is left to export is known to lie before --until {until}: there is nothing to export"

@@ -163,5 +163,5 @@ def first_few(names: Sequence[str], between: str = ", ") -> str:
 
 
 def ago(millis: int) -> str:
-    """How long ago, or how long: ``8 s``, ``3 h 12 min``, ``9 d``."""
-    return duration_text(millis / SECOND)
+    """How long ago, or how long, in one unit, so that groups with the same finding are alike: ``8 s``, ``3 h``."""
+    return duration_text(millis / SECOND, units=1)
