@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -174,10 +175,10 @@ def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
         feed = Feed(stream)
         feed.assign(1, starts)
 
-        gone: set[str] = set()
+        missed: Counter[str] = Counter()
 
         def find_new() -> Mapping[TopicPartition, int]:
-            return _new_partitions(kafka, asked, stream.positions, gone)
+            return _new_partitions(kafka, asked, stream.positions, missed)
 
         # Partitions that were named stay as they are.
         fixed = asked.until_end or bool(numbers)
@@ -226,19 +227,21 @@ def _prepare(
 
 
 def _new_partitions(
-    kafka: KafkaSettings, asked: Consumption, read: Collection[TopicPartition], gone: set[str]
+    kafka: KafkaSettings, asked: Consumption, read: Collection[TopicPartition], missed: Counter[str]
 ) -> Mapping[TopicPartition, int]:
     """New partitions, each with its log start. One whose log start is not known yet is left for the next time. Warns of
-    topics that are read and not there any more; those are in ``gone`` then."""
+    topics that are read and not there any more, when that has been ``missed`` twice: a broker that has just started may
+    not know all topics."""
     from zkgroup.clients.kafka.client import topics
     from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
     from zkgroup.protocol.names import TopicPartition
 
     timeout = asked.settings.timeout
     known = topics(kafka, timeout)
-    for topic in sorted({partition.topic for partition in read} - known.keys() - gone):
-        gone.add(topic)
-        log.warning("topic %s is gone: if it is recreated, start anew to read it from its beginning", topic)
+    for topic in sorted({partition.topic for partition in read}):
+        missed[topic] = 0 if topic in known else missed[topic] + 1
+        if missed[topic] == 2:
+            log.warning("topic %s is gone: if it is recreated, start anew to read it from its beginning", topic)
     selected = asked.subscription.still_among(known, asked.config)
     new = [one for topic in selected for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
     found = log_offsets(kafka, new, timeout) if new else {}

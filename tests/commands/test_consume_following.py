@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
+import pytest
 from cli import run
 from consuming import consuming
 from topics import add_partitions, delete_topic
 
+from zkgroup.clients.kafka import client
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands._consumption import Consumption, Subscription, _new_partitions
+from zkgroup.commands._message_sink import Sink
+from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
@@ -69,6 +77,21 @@ def test_a_topic_that_is_deleted_is_reported(
     assert line == (
         f"zkgroup: warning: topic {topic} is gone: if it is recreated, start anew to read it from its beginning"
     )
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that has just started may not know all topics: what it misses once is not reported."""
+    known = iter([{}, {"t": (0,)}, {}, {}])
+    monkeypatch.setattr(client, "topics", lambda kafka, timeout: next(known))
+    asked = Consumption(ConnectionSettings(), ConsumerConfig(), Subscription(("t",), None), None, cast("Sink", None))
+    missed: Counter[str] = Counter()
+    reported = []
+    for _ in range(4):
+        _new_partitions(KafkaSettings("127.0.0.1:1"), asked, [TopicPartition("t", 0)], missed)
+        reported.append("is gone" in caplog.text)
+    assert reported == [False, False, False, True]
 
 
 def test_a_filter_that_nothing_passes(cluster: Sandbox, unique: Unique) -> None:
