@@ -88,6 +88,10 @@ def test_a_registration_without_a_session_goes(
     assert alive.returncode == 5
     assert "member stale is alive: it owns t-0 in session 0x" in alive.stderr
     second.write(Delete(live))
+    odd = f"{znodes.owner_topic(group, 't')}/odd"
+    assert second.write(Create(odd, b"stale-0", ephemeral=True)) is None
+    assert f"member stale is alive: it owns {odd} in session 0x" in run(*args, "--execute").stderr
+    second.write(Delete(odd))
     done = run(*args, "--execute", "--backup", str(backup))
     assert (done.returncode, there(registry, path)) == (0, [None]), done.stderr
     wrong = run("reset-offsets", group, "--undo", str(backup), "-z", cluster.connect)

@@ -283,9 +283,9 @@ def _refuse_live(group: str, members: Collection[str], registry: Registry) -> Se
     for topic, number, node in _claims(owners):
         identity = identify_owner(node.text, members) if node.stat.owner else None
         if identity is not None:
-            session = session_text(node.stat.owner)
+            name, session = node.path if number is None else f"{topic}-{number}", session_text(node.stat.owner)
             raise RefusedError(
-                f"member {identity.consumer_id} is alive: it owns {topic}-{number} in session {session}",
+                f"member {identity.consumer_id} is alive: it owns {name} in session {session}",
                 "stop its client first",
             )
     return ()
