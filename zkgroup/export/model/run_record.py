@@ -106,7 +106,7 @@ class RecordPart(PartitionPlan):
     """What a run has read of a partition: the plan up to the ``end`` that it has reached.
 
     ``end − start = rows + undecodable + sum(gaps)``; ``gaps`` counts offsets by kind, see ``accounting``.
-    ``undecodable``: messages in the files whose key or value is not of its format. ``late`` (see ``late_messages``)
+    ``undecodable``: messages in the files whose key or value is not of its format. ``late`` (see ``LateCounter``)
     ones count among the others.
     """
 

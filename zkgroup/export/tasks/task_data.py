@@ -65,7 +65,7 @@ class TaskSettings:
 class RangeAnswer(NamedTuple):
     """The offsets of a range. Those up to ``reached`` are rows or gaps; it is ``end`` unless a limit of
     bytes ended the range before. ``gaps``: by kind. ``rows`` are all messages, also those that are ``undecodable``.
-    ``late``, ``fresh``: see ``late_messages.LateCounter``."""
+    ``late``, ``fresh``: see ``LateCounter``."""
 
     topic: str
     partition: int
