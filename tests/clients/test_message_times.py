@@ -120,7 +120,9 @@ def test_every_command_starts_there(emptied: Sandbox) -> None:
     assert (row["target"], row["note"]) == (first, "had no offset")
     start = StartAt("time", THEN)
     assert resolve_start(kafka, [key], start, 10) == resolve_created(kafka, [key], start, 10) == {key: first}
-    assert _resolve(Bound("time", THEN), {key: bounds(kafka, key)}, kafka, 10) == {key: first}
+    assert _resolve(Bound("time", THEN), {key: bounds(kafka, key)}, kafka, 10, list[str]().append, "starts at") == {
+        key: first
+    }
 
 
 def test_what_may_not_be_read_to_the_end_is_an_earlier_offset(

@@ -192,10 +192,11 @@ def test_retention_that_overtakes_a_run_is_reported(
     with pytest.raises(RefusedError) as raised:
         export(group, topic, passed=overtake, range_messages=10)
     assert raised.value.message in {
-        f"{topic}-{number}: offsets {start} to {low - 1} ({low - start} offsets) were deleted from the log, which now "
+        f"{topic}-{number}: offsets {start} to {end - 1} ({end - start} offsets) were deleted from the log, which now "
         f"starts at {low}"
         for number, low in ((1, 55), (2, 100))
         for start in range(0, low, 10)
+        for end in (min(start + 10, low),)
     }
     assert "--on-mismatch" in str(raised.value.remedy)
 

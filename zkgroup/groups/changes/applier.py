@@ -114,7 +114,12 @@ class Applier:
     def _check_kafka_deletes(self, plan: Plan) -> None:
         """The group is not in Kafka, or its coordinator deletes groups."""
         if plan.in_kafka is not None:
-            self.coordinators().check_deletes(plan.group)
+            try:
+                self.coordinators().check_deletes(plan.group)
+            except RefusedError as refused:
+                if plan.removal is None:
+                    refused.remedy = Remedy("wait until its offsets there expire: it is nowhere else")
+                raise
 
     def _check_acls(self, plan: Plan) -> None:
         """The access lists of the nodes that go can be in the backup."""
