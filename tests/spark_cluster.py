@@ -102,10 +102,13 @@ def standalone(folder: Path, workers: int) -> Iterator[tuple[Standalone, list[Pr
 
 
 def python_without(folder: Path, *, packages: bool) -> str:
-    """A Python as executors elsewhere have it: without zkgroup, and with or without what it needs."""
-    path = folder / f"python-{packages}"
-    site = [entry for entry in sys.path if entry.endswith("site-packages")] if packages else []
+    """A Python as executors elsewhere have it: without zkgroup, and with or without what docs say that they need."""
+    path, site = folder / f"python-{packages}", folder / "site-packages"
+    site.mkdir(exist_ok=True)
+    for name in ("confluent_kafka", "confluent_kafka.libs", "pyarrow", "orjson") if packages else ():
+        if (found := HOME.parent / name).exists() and not (site / name).exists():
+            (site / name).symlink_to(found)
     # -S: nothing of this environment, in which zkgroup is installed by a .pth file.
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{":".join(site)}" exec {sys.executable} -S "$@"\n')
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{site}" exec {sys.executable} -S "$@"\n')
     path.chmod(0o755)
     return str(path)
