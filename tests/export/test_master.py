@@ -214,6 +214,16 @@ def test_a_spark_that_does_not_start_is_reported_in_one_line(log: str, kind: typ
     assert "\n" not in error.message
 
 
+def test_options_of_the_environment_are_no_reason() -> None:
+    """Both of Spark's JVMs repeat them first."""
+    picked = "Picked up JAVA_TOOL_OPTIONS: -Djavax.net.ssl.trustStorePassword=hush\n"
+    log = f"{picked}NOTE: {picked}Error occurred during initialization of VM\nToo small maximum heap\n"
+    error = start_failure("spark://a:1", log, "it ended", lambda: "/tmp/log")
+    assert error.message == (
+        "Spark does not start on spark://a:1: Error occurred during initialization of VM Too small maximum heap"
+    )
+
+
 def test_a_master_is_named_as_it_was_written() -> None:
     """How often a task is tried is our own."""
     error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")

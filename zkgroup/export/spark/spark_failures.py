@@ -59,8 +59,9 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
         return no_master(master, keep())
     master = re.sub(r"^local\[([^],]+),.*", r"local[\1]", master)  # as it is written; more is our own
     raised = [line.partition(": ")[2] for line in _RAISED.findall(why)]
-    # What keeps a JVM from starting is in the first lines.
-    reasons = [*_LOGGED.findall(log)[:1], *raised, " ".join(log.splitlines()[:2]), *why.splitlines()]
+    # What keeps a JVM from starting is in the first lines, behind options of the environment, which may be secret.
+    first = [line for line in log.splitlines() if "Picked up " not in line][:2]
+    reasons = [*_LOGGED.findall(log)[:1], *raised, " ".join(first), *why.splitlines()]
     reason = next(filter(None, reasons), "no reason was given")
     return UsageError(f"Spark does not start on {master}: {reason[:_LINE].rstrip('. ')}", f"its log: {keep()}")
 
