@@ -244,6 +244,17 @@ def test_a_table_that_was_compacted_and_expired_goes_on(lake: TableLake) -> None
     assert lake.offsets() == list(range(50))
 
 
+def test_files_of_others_may_lie_anywhere(lake: TableLake, tmp_path: Path) -> None:
+    """Spark names those of a local table ``file:/…``."""
+    for place in (f"file:{lake.out}/{lake.topic}/data", f"{tmp_path}/elsewhere"):
+        with table_of(lake.out, lake.topic).transaction() as transaction:
+            transaction.set_properties({"write.data.path": place})
+        lake.table.compact(Chosen(1))
+        (found,) = table_of(lake.out, lake.topic).scan().plan_files()
+        assert found.file.file_path.startswith(f"{place}/")
+        assert problems(lake.destination) == []
+
+
 def test_a_tag_that_keeps_an_older_run_is_no_rollback(lake: TableLake) -> None:
     """A snapshot of the first run is kept while those behind it expire."""
     newest = table_of(lake.out, lake.topic).current_snapshot()

@@ -15,6 +15,7 @@ kept by a tag alone: ``--verify`` counts the rows.
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,7 +195,8 @@ class IcebergTables(CommittedTables):
             yield file, None if place is None else data.partition[place]
 
     def _read_file(self, table: Any, name: str) -> Any:
-        return table.io.new_input(name if "://" in name else f"{self._root}/{name}").open()
+        is_ours = not re.match(r"/|\w+:", name)  # else as it is: Spark's are file:/…
+        return table.io.new_input(f"{self._root}/{name}" if is_ours else name).open()
 
     # --- pyiceberg --------------------------------------------------------------------------------------------------
 
