@@ -2,7 +2,7 @@
  *
  * decode(data, ends, valid, program) decodes values that lie one behind the other in data: value i is
  * data[ends[i]:ends[i+1]], int32, and is left out where valid (bytes, or None) has a zero. program: int64 numbers, four
- * for each node of the schema, in preorder (see avro_buffers). Returns two lists. The first has for each node: how many
+ * for each node of the schema, in preorder (see avro_schema). Returns two lists. The first has for each node: how many
  * of its values are null; validity, a byte a value; offsets, int32; values, or bytes that offsets cut. The second has the
  * places that do not decode, which are null, like those that are left out.
  *

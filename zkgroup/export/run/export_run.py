@@ -294,7 +294,7 @@ class DecidedRun:
         """Put the record into the log, publish the files, move the offsets. ``is_found``: another process decided it.
 
         Raises ``RefusedError`` where files are missing or in the way, members came, or, once all is done, offsets were
-        moved by somebody else, which stay as they are, or a table was rolled back.
+        moved by somebody else, which stay as they are.
         """
         record, context = self.record, self._context
         if is_found and (missing := self.missing_files()):

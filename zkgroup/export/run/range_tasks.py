@@ -14,10 +14,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.accounting import Interval, overlaps, total
 from zkgroup.export.model.layout import Period, parse_compression
-from zkgroup.export.model.plan_types import (
-    OffsetRange,
-    PartitionPlan,
-)
+from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
 from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordFile, RecordPart, RunPlan, ranges_by_part
 from zkgroup.export.run.run_context import Progress, RunContext
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings, late_of
@@ -218,16 +215,10 @@ def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
 
 # What opening a range costs, counted in messages: many small ranges share a task.
 _RANGE_COST: Final = 20_000
-
-
 # A task that is smaller is not worth another core, and another file for each folder.
 _LEAST_TASK: Final = 100_000
-
-
 # Only from so many tasks on do they grow, and up to so many ranges each.
 _TASKS: Final = 256
-
-
 _RANGES: Final = 16
 
 

@@ -229,8 +229,6 @@ def environment_variables(wanted: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-log = logging.getLogger(__name__)
-
 # A run that is interrupted makes none; one that cannot make any (a class path with folders) is not asked for ever.
 _ATTEMPTS: Final = 3
 # Archives that are kept even if they are not used.
