@@ -221,7 +221,6 @@ def test_what_executors_lack_is_named(
     for python, said in (
         (python_without(tmp_path, packages=False), "no Python package "),
         ("/no/python", "/no/python"),
-        ("/bin/false", "spark.pyspark.python=PATH, or PYSPARK_PYTHON"),
     ):
         done = run(
             *export(topic, unique("group"), tmp_path / "out"), "--master", master, *SMALL, "--conf",
