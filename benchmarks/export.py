@@ -26,7 +26,7 @@ from benchmarks.consume import Bench
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import create_topic
 

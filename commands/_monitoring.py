@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from zkgroup.config.files import state_dir
+from zkgroup.config.setting_files import state_dir
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 

@@ -31,6 +31,7 @@ from ._group_views import (
     read_one_group,
 )
 from ._history import read_points, show_history
+from ._html_report import ReportOption, report_page
 from ._monitoring import MonitoringOptions, catch_up, check, history_cluster, show_checks, write_metrics
 from ._output import (
     SPARE,
@@ -46,7 +47,6 @@ from ._output import (
     print_rows,
     time_column,
 )
-from ._report import ReportOption, report_page
 from ._shared_options import (
     ColumnsOption,
     GlobalOptions,

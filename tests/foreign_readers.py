@@ -70,7 +70,7 @@ print(json.dumps(connection.sql(query).fetchall(), default=bytes.decode))
 
 def foreign_duckdb(query: str) -> list[list[Any]]:
     """The rows of a query, by DuckDB with its extensions for tables (60 MB, into the cache folder)."""
-    from zkgroup.config.files import cache_dir
+    from zkgroup.config.setting_files import cache_dir
 
     folder = cache_dir() / "tests" / f"duckdb-{_DUCKDB}"
     if not folder.exists():
@@ -90,7 +90,7 @@ def foreign_duckdb(query: str) -> list[list[Any]]:
 
 def _environment(release: str) -> tuple[Path, Path]:
     """Its Python and the folder with its connectors, installed at their first use (350 MB, into the cache folder)."""
-    from zkgroup.config.files import cache_dir
+    from zkgroup.config.setting_files import cache_dir
     from zkgroup.sandbox.kafka_releases import retrieve
 
     home = cache_dir() / "tests" / f"spark-{release}"

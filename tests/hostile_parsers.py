@@ -18,8 +18,8 @@ from zkgroup.clients.kafka import wire_protocol
 from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.config.connection_settings import parse_bootstrap, parse_connect_string
 from zkgroup.config.consumer_config import load_consumer_config
-from zkgroup.config.files import parse_properties, read_auth_file
 from zkgroup.config.profiles import read_profiles
+from zkgroup.config.setting_files import parse_properties, read_auth_file
 from zkgroup.config.time_arguments import parse_duration, parse_time
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.run_log import LAYOUT, Destination

@@ -29,7 +29,7 @@ from spark_cluster import HOME
 from support import wait_until
 
 from zkgroup.child_processes import Watchdog
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.processes import Process, free_port
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from object_store import serving
 
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, retrieve
 

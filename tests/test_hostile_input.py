@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import scaled
 
-from zkgroup.config.files import read_properties
 from zkgroup.config.profiles import read_profiles
+from zkgroup.config.setting_files import read_properties
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import run_record
 from zkgroup.groups.changes.backup import encode as encode_backup

@@ -22,7 +22,7 @@ from documented import command_lines, examples, parsed, run_examples, stopping
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.commands import COMMANDS, app
 from zkgroup.commands._demo import GROUP, PARTITIONS, TOPICS, demo_message
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce

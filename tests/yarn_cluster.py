@@ -18,7 +18,7 @@ from pathlib import Path
 from support import wait_until
 
 from zkgroup.child_processes import Watchdog
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, pyspark_jars, retrieve
 from zkgroup.sandbox.processes import Process, free_port

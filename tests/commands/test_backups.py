@@ -11,7 +11,7 @@ from cli import run
 from grouping import Groups, tree
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.sandbox.local_cluster import Sandbox
 

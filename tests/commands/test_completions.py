@@ -17,7 +17,7 @@ from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._completion import TIMEOUT
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure

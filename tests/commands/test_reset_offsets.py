@@ -20,7 +20,7 @@ from support import fresh_name
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._output import iso_utc
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, SetData

@@ -21,7 +21,7 @@ from zkgroup.child_processes import start_token
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.sandbox.processes import HOST, port_is_free
 from zkgroup.sandbox.sandbox_state import sandbox_folder
 from zkgroup.sandbox.sandbox_state import stop as stop_recorded

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.config.files import parse_properties, read_properties
+from zkgroup.config.setting_files import parse_properties, read_properties
 from zkgroup.errors import UsageError
 
 

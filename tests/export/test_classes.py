@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from support import wait_until
 
-from zkgroup.config.files import CACHE_VARIABLE, cache_dir
+from zkgroup.config.setting_files import CACHE_VARIABLE, cache_dir
 from zkgroup.export.spark.jvm_gateway import ClassArchive
 from zkgroup.java_runtime import find_java
 

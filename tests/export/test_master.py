@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.config.files import parse_properties
+from zkgroup.config.setting_files import parse_properties
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.spark.spark_failures import hopeless_start, job_failure, no_executor, start_failure
 from zkgroup.export.spark.spark_properties import (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support import scaled
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.files import STATE_VARIABLE
+from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.changes import backup
 from zkgroup.groups.changes.backup import Backup, SavedNode, SavedOffset

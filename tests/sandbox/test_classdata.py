@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zkgroup.config.files import CACHE_VARIABLE
+from zkgroup.config.setting_files import CACHE_VARIABLE
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path
 from zkgroup.sandbox.server_configuration import archive_of, jvm, record

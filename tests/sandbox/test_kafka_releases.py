@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zkgroup.config.files import CACHE_VARIABLE
+from zkgroup.config.setting_files import CACHE_VARIABLE
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.kafka_releases import (
     RELEASES,

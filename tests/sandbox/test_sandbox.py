@@ -20,7 +20,7 @@ from topics import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.config.files import parse_properties
+from zkgroup.config.setting_files import parse_properties
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Exists

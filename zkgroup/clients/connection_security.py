@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from zkgroup.config.connection_settings import TlsSettings
-from zkgroup.config.files import is_encrypted
+from zkgroup.config.setting_files import is_encrypted
 from zkgroup.errors import UnreachableError, UsageError
 
 _PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate

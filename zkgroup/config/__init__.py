@@ -9,7 +9,7 @@ from zkgroup.config.connection_settings import (
     parse_connect_string,
 )
 from zkgroup.config.consumer_config import ConsumerConfig, LoadedConfig, librdkafka_properties, load_consumer_config
-from zkgroup.config.files import Property, parse_properties
+from zkgroup.config.setting_files import Property, parse_properties
 
 __all__ = [
     "ConnectionSettings",

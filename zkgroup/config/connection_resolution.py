@@ -20,8 +20,15 @@ from zkgroup.config.connection_settings import (
     parse_connect_string,
 )
 from zkgroup.config.consumer_config import unknown_keys
-from zkgroup.config.files import Property, is_encrypted, read_auth_file, read_properties, read_secrets, unreadable
 from zkgroup.config.profiles import Profile, config_file, read_profiles
+from zkgroup.config.setting_files import (
+    Property,
+    is_encrypted,
+    read_auth_file,
+    read_properties,
+    read_secrets,
+    unreadable,
+)
 from zkgroup.config.settings_table import (
     BY_NAME,
     KAFKA_PREFIX,

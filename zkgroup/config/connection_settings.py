@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
-from zkgroup.config.files import Property
+from zkgroup.config.setting_files import Property
 from zkgroup.config.settings_table import BY_NAME, KERBEROS, SETTINGS
 from zkgroup.errors import UsageError
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from zkgroup.config.files import Property
+from zkgroup.config.setting_files import Property
 from zkgroup.config.settings_table import (
     BY_KEY,
     DEFAULTS,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from zkgroup.config.files import Property, read_settings, unreadable
+from zkgroup.config.setting_files import Property, read_settings, unreadable
 from zkgroup.config.settings_table import KAFKA_PREFIX, SETTINGS
 from zkgroup.errors import UsageError, did_you_mean
 from zkgroup.text import one_line

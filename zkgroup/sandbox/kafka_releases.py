@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.child_processes import run_child
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
 from zkgroup.java_runtime import QUICK, find_java
 

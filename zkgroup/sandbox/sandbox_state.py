@@ -19,7 +19,7 @@ from typing import TextIO
 import msgspec
 
 from zkgroup.child_processes import is_paused
-from zkgroup.config.files import STATE_VARIABLE, state_dir
+from zkgroup.config.setting_files import STATE_VARIABLE, state_dir
 from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
 from zkgroup.sandbox.processes import ProcessId
 from zkgroup.text import quoted

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.java_runtime import QUICK, UNDER_LOAD, remove_old_archives, use_archive
 from zkgroup.sandbox.kafka_releases import KafkaRelease
 from zkgroup.sandbox.processes import HOST

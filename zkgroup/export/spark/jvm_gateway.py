@@ -36,7 +36,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.version import __version__ as spark_version
 
 from zkgroup.child_processes import Watchdog, childs_environment
-from zkgroup.config.files import cache_dir
+from zkgroup.config.setting_files import cache_dir
 from zkgroup.export.spark.spark_properties import PORT, encode_properties
 from zkgroup.java_runtime import find_java, remove_old_archives, use_archive
 

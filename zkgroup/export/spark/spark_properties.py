@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from zkgroup.config.files import read_properties
+from zkgroup.config.setting_files import read_properties
 from zkgroup.errors import UnreachableError, UsageError
 
 #: All cores of this machine.

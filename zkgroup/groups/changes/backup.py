@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.files import STATE_VARIABLE, state_dir
+from zkgroup.config.setting_files import STATE_VARIABLE, state_dir
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster, OffsetStore
 from zkgroup.groups.offset_files.atomic_file import write_new
