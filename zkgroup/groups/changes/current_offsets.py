@@ -49,8 +49,8 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            "mend malformed ones with reset-offsets, connect with credentials that may read the others, or leave them"
-            " out with GROUP --topic …",
+            "connect with credentials that may read them, or leave them out with GROUP --topic …; reset-offsets mends"
+            " malformed ones",
         )
     if not found:
         raise NotFoundError(
@@ -109,7 +109,7 @@ class OffsetReader:
             problem = "; ".join(
                 [f"group {group} has no offsets{in_store(store)}", *foreign_note(snapshot.foreign, "no offsets")]
             )
-            more = ", and --store; or give new topics with --topic" if may_create else ""
+            more = " and --store, or give new topics with --topic" if may_create else ""
             raise NotFoundError(problem, f"check its name{more}")
         if needs_logs and reader.failure is not None:
             raise reader.failure
