@@ -305,7 +305,17 @@ def _yaml_block(value: object) -> list[str]:
 def _yaml_scalar(value: object) -> str:
     if isinstance(value, str) and _YAML_PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS:
         return value
+    if isinstance(value, float):
+        return _yaml_number(json_text(value))
     return _YAML_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text(value))
+
+
+def _yaml_number(text: str) -> str:
+    """``5e-324`` as ``5.0e-324``: a reader of YAML 1.1 takes it for text where the point or the sign is missing."""
+    mantissa, exponent, power = text.partition("e")
+    if not exponent:
+        return text
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{power if power[0] in '+-' else '+' + power}"
 
 
 def _csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:

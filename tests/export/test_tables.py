@@ -467,8 +467,8 @@ def test_a_rollback_while_an_export_runs_is_refused(lake: TableLake, point: str)
     assert problems(lake.destination) == []
 
 
-def test_after_a_rollback_before_a_run_is_finished_the_next_export_asks(lake: TableLake) -> None:
-    """Committed to the table, killed, and rolled back: the export that finishes it commits the offsets alone."""
+def test_a_rollback_before_a_run_is_finished_is_said_at_once(lake: TableLake) -> None:
+    """Committed to the table, killed, and rolled back: the export that finishes it says so, and the next one asks."""
 
     def stop(passed: str) -> None:
         if passed == "table 1 of 1 committed":
@@ -477,7 +477,10 @@ def test_after_a_rollback_before_a_run_is_finished_the_next_export_asks(lake: Ta
     with pytest.raises(ZkgroupError, match="on purpose"):
         lake.more(passed=stop)
     lake.table.step_back()
-    lake.export(lake.group, lake.topic)
+    with pytest.raises(
+        RefusedError, match=rf"the table of {lake.topic} was rolled back, dropped or replaced meanwhile"
+    ):
+        lake.export(lake.group, lake.topic)
     with pytest.raises(MismatchError, match=r"the table was rolled back"):
         lake.export(lake.group, lake.topic)
     assert read(lake.export(lake.group, lake.topic, on_mismatch="lake")) == [(20, 30)]

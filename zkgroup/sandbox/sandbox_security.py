@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ _ITERATIONS: Final = 4096
 
 
 @dataclass(frozen=True)
-class SandboxSecurity:
+class SandboxSecurity(ABC):
     """The secrets of one sandbox, in files of ``folder``. ``listeners``: name and protocol of the brokers' listeners;
     ``since``: the first release that knows these."""
 
@@ -64,12 +65,12 @@ class SandboxSecurity:
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self._profile(connect).items())
         write_private(self.profile, f"[clusters.secured]\n{text}")
 
-    def _profile(self, connect: str) -> dict[str, str | bool]:
-        raise NotImplementedError
+    @abstractmethod
+    def _profile(self, connect: str) -> dict[str, str | bool]: ...
 
+    @abstractmethod
     def make(self, name: str) -> Authority | None:
         """Make the secrets of the sandbox ``name`` anew. Returns the authority, if it has one; it is kept nowhere."""
-        raise NotImplementedError
 
     def users(self) -> dict[str, bytes]:
         """Nodes of ZooKeeper, below the chroot, that hold what brokers know of users."""
@@ -83,9 +84,9 @@ class SandboxSecurity:
         """For ``zoo.cfg``; ``tls_port`` is for the port with TLS, if there is one."""
         return {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
 
+    @abstractmethod
     def broker_properties(self, ports: Mapping[str, int]) -> dict[str, object]:
         """For ``server.properties``: all listeners, by their names; what the brokers keep in ZooKeeper is theirs."""
-        raise NotImplementedError
 
 
 class Security(SandboxSecurity):

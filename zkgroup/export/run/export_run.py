@@ -30,7 +30,7 @@ from zkgroup.export.model.run_record import (
 )
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.claim import ExportClaim, PartitionLostError, TakenOverError
-from zkgroup.export.run.publication import missing_files, publish, schema_of
+from zkgroup.export.run.publication import changed_tables, missing_files, publish, schema_of
 from zkgroup.export.run.range_tasks import WrittenFiles, gap_notices, refuse_unexplained, write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
@@ -317,6 +317,12 @@ class DecidedRun:
             raise
         self._destination.store.remove(self._work)
         context.passed("tidied up")
+        if is_found and (changed := changed_tables(self._destination, record)):
+            raise RefusedError(
+                f"{self} is exported, and the table of {listed(changed, most=3)} was rolled back, dropped or replaced "
+                "meanwhile",
+                "the next export asks with --on-mismatch how to continue",
+            )
         if left:
             raise RefusedError(
                 f"{self} is exported, and somebody else has moved offsets meanwhile, which stay as they are "
