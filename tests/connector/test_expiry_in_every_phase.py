@@ -30,11 +30,11 @@ from zkgroup.sandbox.local_cluster import Sandbox
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 ASKING = [  # phases that wait for an answer of ZooKeeper's
     Phase.CONNECTING, Phase.REGISTERING, Phase.CHECKING_BROKERS, Phase.READING, Phase.CLAIMING, Phase.LOADING,
-    Phase.COMMITTING, Phase.RELEASING, Phase.ROLLING_BACK, Phase.UNREGISTERING, Phase.OWNING,
+    Phase.COMMITTING, Phase.RELEASING, Phase.ROLLING_BACK, Phase.OWNING,
 ]  # fmt: skip
 OTHERS = [Phase.WAITING, Phase.BACKING_OFF, Phase.PAUSING, Phase.NOTIFYING, Phase.STARTING]
 #: Phases that write are held after their request, too: the server has done it, and nobody was reported.
-WRITING = {Phase.CONNECTING, Phase.REGISTERING, Phase.CLAIMING, Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING}
+WRITING = {Phase.CONNECTING, Phase.REGISTERING, Phase.CLAIMING, Phase.COMMITTING, Phase.RELEASING}
 
 
 class Scene:
@@ -181,7 +181,7 @@ def arrange(scene: Scene, phase: Phase) -> None:
     """What must be there before a comes to ``phase``."""
     if phase is Phase.ROLLING_BACK:
         scene.put(znodes.owner(scene.observed.group, TopicPartition(scene.ghosted, 0)), b"ghost-0")
-    if phase in (Phase.CHECKING_BROKERS, Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING, Phase.OWNING):
+    if phase in (Phase.CHECKING_BROKERS, Phase.COMMITTING, Phase.RELEASING, Phase.OWNING):
         scene.join(auto_commit_interval_ms=60_000)  # so that there is something to commit
         scene.observed.wait_until_read()
 
@@ -211,10 +211,10 @@ def hold(scene: Scene, phase: Phase, *, leaving: bool) -> None:
 
 CASES = [
     # Before the server was asked for a session there is none to end.
-    *((phase, (), False) for phase in ASKING + OTHERS if phase not in (Phase.CONNECTING, Phase.UNREGISTERING)),
-    *((phase, ("replies",), False) for phase in ASKING if phase in WRITING - {Phase.UNREGISTERING}),
-    *((phase, (), True) for phase in (Phase.COMMITTING, Phase.NOTIFYING, Phase.RELEASING, Phase.UNREGISTERING)),
-    *((phase, ("replies",), True) for phase in (Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING)),
+    *((phase, (), False) for phase in ASKING + OTHERS if phase is not Phase.CONNECTING),
+    *((phase, ("replies",), False) for phase in ASKING if phase in WRITING),
+    *((phase, (), True) for phase in (Phase.COMMITTING, Phase.NOTIFYING, Phase.RELEASING)),
+    *((phase, ("replies",), True) for phase in (Phase.COMMITTING, Phase.RELEASING)),
 ]
 
 

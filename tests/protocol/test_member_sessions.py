@@ -354,6 +354,23 @@ def test_a_watch_that_comes_late_lets_nobody_delete_what_is_anothers() -> None:
     assert {world.server.nodes[znodes.owner(GROUP, partition)].owner for partition in T} == {world.operator}
 
 
+def test_who_leaves_deletes_no_id_of_anothers() -> None:
+    """Found by the simulation: a member whose server lagged behind read its own id node as it left, and deleted the one
+    that had been made under the same id since somebody had deleted the first by hand."""
+    world, member = settled_member()
+    path = znodes.member_id(GROUP, "m1")
+    assert member.session is not None
+    assert member.session.join_follower(0.3)
+    member.leave()
+    assert world.clock.run(5.0, lambda: not world.owners())  # only its id is left to go
+    world.run(0.15)
+    world.delete(path)
+    world.write(path, b"{}", ephemeral=True)
+    world.run(10.0)
+    assert member.finished
+    assert world.server.nodes[path].owner == world.operator
+
+
 def test_a_broker_that_comes_between_the_answers_of_a_read_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by the simulation: who joined while no broker was there looked with two requests, and passed over an event
     that came between their answers, as it did not know yet that it was waiting for one."""

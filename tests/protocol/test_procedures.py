@@ -66,18 +66,6 @@ def test_a_missing_chroot_is_not_made() -> None:
         procedure.send((None,))
 
 
-def test_unregister_leaves_anothers_node() -> None:
-    """Only our own session's id node is deleted."""
-    shop = Shop()
-    shop.make("/consumers/g/ids/me", b"{}", ephemeral=True)
-    shop.run(do.unregister("g", "me", shop.me))
-    assert "/consumers/g/ids/me" in shop.server.nodes
-    shop.server.end_session(shop.other)
-    shop.register()
-    shop.run(do.unregister("g", "me", shop.me))
-    assert "/consumers/g/ids/me" not in shop.server.nodes
-
-
 # --- looking and reading --------------------------------------------------------------------------------------------
 
 

@@ -267,3 +267,23 @@ def test_a_follower_that_catches_up_answers_in_order() -> None:
         keep_trying=True,
         commit_interval=0.5,
     )
+
+
+def test_a_watch_that_comes_late_after_the_last_fault_is_waited_for() -> None:
+    """A fault that takes effect while the group comes to rest moves the time until which it must. (The simulator's
+    account counted from the fault before it.)"""
+    _run(
+        Fault(39.3586, "replaced", 578, 1.247),
+        Fault(39.9012, "partitions added", 678, 2.189),
+        Fault(40.1131, "ZooKeeper restarted", 354, 2.247),
+        Fault(40.7045, "replaced", 520, 0.749),
+        Fault(42.0581, "late watches", 862, 2.426),
+        seed=16583,
+        strategy="roundrobin",
+        topics=(1,),
+        members=1,
+        kinds=(Kind(subscription="first", streams=2),),
+        keep_trying=True,
+        commit_interval=3.0,
+        chunk=250,
+    )

@@ -183,10 +183,9 @@ def leaves_without_releasing(patch: Patch) -> None:
     """Neither deletes its nodes nor ends its session when it leaves (KAFKA-4228, pykafka #565, kazoo #732)."""
 
     def gone(self: Member) -> None:
-        self._context.enter(Phase.UNREGISTERING)
         self._finish(self.error)
 
-    patch.setattr(Member, "_unregister", gone)
+    patch.setattr(Member, "_left", gone)
     patch.setattr(ownership_release, "release_all", _release_nothing)
 
 

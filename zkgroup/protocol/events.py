@@ -76,8 +76,8 @@ class StreamFailed(MemberEvent, frozen=True):
 
 
 class Leave(MemberEvent, frozen=True):
-    """Leave the group: commit, release, unregister. ``at_once``: none of these; the end of the session releases the
-    share. Without ``commit``: release and unregister."""
+    """Leave the group: commit, release the share, end the session. ``at_once``: only end the session, which releases
+    the share. Without ``commit``: as said, without the first."""
 
     at_once: bool = False
     commit: bool = True

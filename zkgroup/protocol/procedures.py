@@ -146,14 +146,6 @@ def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Proc
     raise RegistryReadError(f"{path} comes and goes while it is created")
 
 
-def unregister(group: str, consumer_id: str, session_id: int) -> Procedure[None]:
-    """Delete our id node, if it is ours."""
-    path = znodes.member_id(group, consumer_id)
-    (stat,) = yield (Exists(path),)
-    if isinstance(stat, Stat) and stat.owner == session_id:
-        yield (Delete(path, stat.version),)
-
-
 def any_broker() -> Procedure[bool]:
     """Whether a broker is registered. Only if none is, the list is watched: members need no other events of brokers."""
     path = znodes.broker_ids()

@@ -15,7 +15,7 @@ get its share leaves the group.
     PAUSING       streams are paused, or time        COMMITTING
     COMMITTING    offsets of the share are written   NOTIFYING
     NOTIFYING     the listener returns               RELEASING
-    RELEASING     our owner nodes are deleted        READING; leaving: UNREGISTERING
+    RELEASING     our owner nodes are deleted        READING; leaving: CLOSED
     READING       members, topics → plan             CLAIMING; our id is gone: REGISTERING; failed: ROLLING_BACK
     CLAIMING      our owner nodes are created        LOADING; in conflict: ROLLING_BACK; plan outdated: RELEASING
     ROLLING_BACK  what was claimed is deleted        BACKING_OFF
@@ -23,7 +23,6 @@ get its share leaves the group.
     LOADING       offsets are read, resets looked up STARTING; failed: ROLLING_BACK
     STARTING      the listener returns               OWNING (streams are assigned their shares)
     OWNING        a change, a commit, Leave          CHECKING_BROKERS, OWNING, PAUSING
-    UNREGISTERING our id node is deleted             CLOSED
     CLOSED        nothing
 
 ``Expired`` → CONNECTING under a new session, everything of the old one forgotten, streams paused; leaving: CLOSED.

@@ -36,7 +36,6 @@ class Phase(enum.Enum):
     LOADING = "loading offsets"
     STARTING = "starting"
     OWNING = "owning"
-    UNREGISTERING = "unregistering"
     CLOSED = "closed"
 
 
@@ -54,7 +53,7 @@ TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
     P.PAUSING: _ALWAYS | {P.COMMITTING},
     P.COMMITTING: _ALWAYS | {P.NOTIFYING},
     P.NOTIFYING: _ALWAYS | {P.RELEASING},
-    P.RELEASING: _ALWAYS | {P.READING, P.UNREGISTERING},
+    P.RELEASING: _ALWAYS | {P.READING},
     P.READING: _ALWAYS | {P.CLAIMING, P.REGISTERING, P.ROLLING_BACK, P.RELEASING},
     P.CLAIMING: _ALWAYS | {P.LOADING, P.ROLLING_BACK, P.RELEASING},
     P.ROLLING_BACK: _ALWAYS | {P.BACKING_OFF, P.RELEASING},
@@ -62,7 +61,6 @@ TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
     P.LOADING: _ALWAYS | {P.STARTING, P.ROLLING_BACK, P.RELEASING},
     P.STARTING: _ALWAYS | {P.OWNING, P.RELEASING},
     P.OWNING: _ALWAYS | {P.CHECKING_BROKERS, P.PAUSING, P.RELEASING},
-    P.UNREGISTERING: frozenset({P.CLOSED}),
     P.CLOSED: frozenset(),
 }
 

@@ -340,7 +340,7 @@ class Member:
     def _released(self) -> None:
         self._owned_share.forget()
         if self._context.leaving:
-            self._unregister()
+            self._left()
         else:
             self._acquisition.begin()
 
@@ -374,18 +374,10 @@ class Member:
         """Leave without releasing: only the end of the session releases nodes that we may not delete."""
         self._begin_leaving(error)
         self.error = self.error or error
-        self._unregister()
+        self._left()
 
-    def _unregister(self) -> None:
-        ctx, s = self._context, self.settings
-        ctx.enter(Phase.UNREGISTERING)
-        ctx.zookeeper.run(
-            lambda: do.unregister(s.group, s.consumer_id, ctx.session_id),
-            lambda _: self._unregistered(),
-            lambda _: self._unregistered(),
-        )
-
-    def _unregistered(self) -> None:
+    def _left(self) -> None:
+        """The session's end takes our id node along. To delete it ourselves could hit a successor's of the same id."""
         self._context.log(logging.INFO, f"has left group {self.settings.group}")
         self._context.do(ev.CloseSession(self.epoch))
         self._finish(self.error)
