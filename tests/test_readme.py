@@ -65,7 +65,7 @@ def test_shell_examples(page: Path, least: int, kept: Sandbox, tmp_path: Path, p
 
 def test_the_readme_is_short() -> None:
     """One screen of text and five examples: what is longer belongs into docs/."""
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
 
 
 def test_library_examples(kept: Sandbox, tmp_path: Path) -> None:
