@@ -59,7 +59,7 @@ def test_every_setting_and_where_it_comes_from(profiles: dict[str, str], cluster
     assert found["protected"] == ("true", origin)
     assert found["labels"] == ("production, eu", origin)
     assert found["zookeeper"] == (cluster.connect, origin)
-    assert found["zookeeper-auth-file"] == ("reader (hidden passwords)", origin)
+    assert found["zookeeper-auth-file"] == (str(tmp_path / "auth"), origin)
     assert found["connect-timeout"] == ("5", "default")
     assert found["auto.offset.reset"] == ("smallest", f"{file}, line 1")
     assert found["fetch.min.bytes"] == ("9", "--property")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zkgroup.config.setting_files import Property
-from zkgroup.config.settings_table import BY_NAME, KERBEROS, SETTINGS
+from zkgroup.config.settings_table import BY_NAME, SETTINGS
 from zkgroup.errors import UsageError
 
 ZOOKEEPER_PORT: Final = 2181
@@ -142,6 +142,8 @@ class ConnectionSettings:
     #: A member's settings, the strongest last.
     properties: tuple[Property, ...] = field(default=(), repr=False)
     origins: Mapping[str, str] = field(default_factory=dict)
+    #: The texts of the settings of ZooKeeper that were given, but for secrets.
+    zookeeper_texts: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def require_zookeeper(self) -> ConnectString:
@@ -170,39 +172,22 @@ class ShownSetting:
 
 def shown_settings(settings: ConnectionSettings) -> list[ShownSetting]:
     """The cluster, the settings of the connection, and each key of a member that was given."""
-    tls = settings.zookeeper_tls
     values: dict[str, object] = {
         "cluster": settings.cluster,
+        "labels": ", ".join(settings.labels),
         "protected": settings.protected,
         "zookeeper": settings.zookeeper,
         "bootstrap-server": ",".join(map(str, settings.bootstrap)),
         "connect-timeout": f"{settings.timeout:g}",
     }
-    if settings.labels:
-        values["labels"] = ", ".join(settings.labels)
-    if settings.zookeeper_auth:
-        users = ", ".join(credential.partition(":")[0] for _, credential in settings.zookeeper_auth)
-        values["zookeeper-auth-file"] = f"{users} (hidden passwords)"
-    values["zookeeper-tls"] = tls is not None
-    sasl = settings.zookeeper_sasl
-    if isinstance(sasl, KerberosSettings):
-        values["zookeeper-sasl-mechanism"] = KERBEROS
-        values |= {f"zookeeper-kerberos-{name}": value for name, value in asdict(sasl).items()}
-    elif sasl is not None:
-        values |= {"zookeeper-sasl-mechanism": "DIGEST-MD5", "zookeeper-sasl-user": sasl[0]}
-    values["zookeeper-acl"] = settings.zookeeper_acl
-    rows = [
-        ShownSetting(name, _text(values[name]), settings.origins.get(name, "default"))
-        for name in ("cluster", "labels", "protected", "zookeeper", "bootstrap-server", "connect-timeout")
-        if name in values
+    if not settings.labels:
+        del values["labels"]
+    rows = [ShownSetting(name, _text(value), settings.origins.get(name, "default")) for name, value in values.items()]
+    rows += [
+        ShownSetting(one.name, settings.zookeeper_texts.get(one.name, _HIDDEN), settings.origins[one.name])
+        for one in SETTINGS
+        if one.name in settings.origins and (one.section == "zookeeper" or one.name == "zookeeper-auth-file")
     ]
-    for setting in SETTINGS:
-        name = setting.name
-        if name in settings.origins and (setting.section == "zookeeper" or name == "zookeeper-auth-file"):
-            if name not in values:  # a field of TlsSettings
-                values[name] = getattr(tls, setting.name.removeprefix("zookeeper-").replace("-", "_"), None)
-            value = _HIDDEN if setting.kind == "secret" else _text(values[name])
-            rows.append(ShownSetting(name, value, settings.origins[name]))
     names = {setting.key: setting.name for setting in BY_NAME.values()}
     strongest = {each.key: each for each in settings.properties}
     return rows + [

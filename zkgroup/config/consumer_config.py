@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -13,8 +13,8 @@ from zkgroup.config.settings_table import (
     DEFAULTS,
     KAFKA_PREFIX,
     MEMBERSHIP,
-    OTHER_NAMES,
     RESERVED,
+    SETTINGS,
     Setting,
     Strategy,
 )
@@ -32,8 +32,6 @@ _RETRY_KEYS: Final = (
     "rebalance.backoff.ms",
     "zookeeper.sync.time.ms",
 )
-#: The first parts of librdkafka's properties that ``consumer.properties`` has no key for.
-_LIBRDKAFKA_ONLY: Final = frozenset({"isolation", "sasl", "security", "ssl"})
 
 
 @dataclass(frozen=True)
@@ -96,15 +94,10 @@ class ConsumerConfig:
             if key not in self.explicit and getattr(self, setting.field) == setting.default:
                 replace(setting.field, value)
 
-        if unknown := sorted(self.explicit - BY_KEY.keys()):
-            raise UsageError(f"explicit names {unknown[0]!r}, which is no key", "name keys as in consumer.properties")
-        if not isinstance(self.kafka, Mapping):
-            raise UsageError(f"kafka={self.kafka!r} is no mapping", 'give librdkafka\'s properties: {"NAME": "VALUE"}')
         derive("client.id", self.group_id)
         derive("zookeeper.connection.timeout.ms", self.zookeeper_session_timeout_ms)
         derive("rebalance.backoff.ms", self.zookeeper_sync_time_ms)
-        if isinstance(self.offsets_storage, str):
-            replace("offsets_storage", self.offsets_storage.lower())
+        replace("offsets_storage", self.offsets_storage.lower())
         replace("auto_offset_reset", _LATER_RESETS.get(str(self.auto_offset_reset), self.auto_offset_reset))
         derive("dual.commit.enabled", self.offsets_storage == "kafka")
         replace("kafka", dict(self.kafka))
@@ -134,12 +127,10 @@ class ConsumerConfig:
     def _check_kafka(self) -> None:
         """Check librdkafka's properties. No value is shown: it may be a secret."""
         mapped = _mapped(self.explicit)
-        for name, value in self.kafka.items():
+        for name in self.kafka:
             key = f"{KAFKA_PREFIX}{name}"
-            if not isinstance(name, str) or not name or name in RESERVED:
+            if not name or name in RESERVED:
                 raise _BadValueError(f"{key} cannot be set", RESERVED.get(name, "name the property"), key)
-            if not isinstance(value, str):
-                raise _BadValueError(f"{key} is no text", "give a string, as librdkafka wants it", key)
             if name in mapped:
                 raise _BadValueError(f"{key} contradicts {mapped[name].key}", "remove one of the two", key)
 
@@ -172,123 +163,89 @@ def load_consumer_config(
 
     Raises ``UsageError``, with file, line, key and remedy, for values that cannot be read or contradict one another.
     """
-    reader = _PropertyReader(properties, MEMBERSHIP if coordinated else ())
+    given: dict[str, Property] = {}
+    kafka: dict[str, Property] = {}
+    membership: dict[str, str] = {}
+    warnings: list[str] = []
+    for prop in properties:
+        name = prop.key.removeprefix(KAFKA_PREFIX)
+        if prop.key in BY_KEY:
+            if prop.key == "group.id":
+                _check_group(given.get(prop.key), prop.value, f"{prop.origin} group.id={one_line(prop.value)}")
+            if BY_KEY[prop.key].is_ignored:
+                warnings.append(f"{prop.origin}: {prop.key} has no effect: {BY_KEY[prop.key].doc}")
+            given[prop.key] = prop
+        elif name == prop.key:
+            warnings += unknown_keys([prop])
+        elif coordinated and name in MEMBERSHIP:
+            membership[name] = prop.value
+        else:
+            kafka[name] = prop
+    values = {BY_KEY[key].field: _value(BY_KEY[key], prop.value) for key, prop in given.items()}
     if group is not None:
-        reader.set_group(group)
-    if coordinated:
-        reader.check_coordinated()
-    config = reader.make_config()
-    reader.warn_of_relations(config, waits_for_claims=not coordinated)
-    return LoadedConfig(config, tuple(reader.warnings), reader.membership)
-
-
-class _PropertyReader:
-    """Reads properties one by one, then checks them together."""
-
-    def __init__(self, properties: Iterable[Property], membership: Collection[str]) -> None:
-        self.values: dict[str, Any] = {}
-        self.membership: dict[str, str] = {}
-        self.given: dict[str, Property] = {}
-        self.kafka: dict[str, Property] = {}
-        self.warnings: list[str] = []
-        for prop in properties:
-            name = prop.key.removeprefix(KAFKA_PREFIX)
-            if name == prop.key:
-                self._apply(prop)
-            elif name in membership:
-                self.membership[name] = prop.value
-            else:
-                self.kafka[name] = prop
-
-    def _apply(self, prop: Property) -> None:
-        key = BY_KEY.get(prop.key)
-        if key is None:
-            self.warnings += unknown_keys([prop])
-            return
-        earlier = self.given.get(key.key)
-        if earlier is not None and earlier.value != prop.value:
-            if key.key == "group.id":
-                raise UsageError(
-                    f"{earlier.origin}: group.id={one_line(earlier.value)} contradicts {prop.origin} "
-                    f"group.id={one_line(prop.value)}",
-                    "remove one of the two",
-                )
-            if _same_file(earlier, prop):
-                self.warnings.append(f"{prop.origin}: {key.key} replaces the value of {earlier.origin}")
-        if key.is_ignored:
-            self.warnings.append(f"{prop.origin}: {key.key} has no effect: {key.doc}")
-        self.given[key.key] = prop
-        value: object = prop.value
-        if key.kind == "bool":
-            value = {"true": True, "false": False}.get(prop.value, prop.value)
-        # Java's Integer.parseInt takes a sign and decimal digits, nothing else.
-        elif key.kind == "int" and re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII):
-            value = int(prop.value)
-        elif key.key == "auto.offset.reset" and prop.value in _LATER_RESETS:
-            value = _LATER_RESETS[prop.value]
-            self.warnings.append(f"{prop.origin}: auto.offset.reset={prop.value} is taken as {value}")
-        self.values[key.field] = value
-
-    def set_group(self, group: str) -> None:
-        """Set the group of the command line."""
         if not group:
             raise UsageError("--group names no group", "give it a name, or leave it out to read without a group")
-        prop = self.given.get("group.id")
-        if prop is not None and prop.value != group:
+        _check_group(given.get("group.id"), group, f"--group {group}")
+        values["group_id"] = group
+    if coordinated:
+        warnings += _check_coordinated(given, values)
+    try:
+        texts = {name: prop.value for name, prop in kafka.items()}
+        config = ConsumerConfig(**values, kafka=texts, explicit=frozenset(given))
+    except _BadValueError as error:
+        places = given | {prop.key: prop for prop in kafka.values()}
+        origin = next((f"{places[key].origin}: " for key in error.keys if key in places), "")
+        raise UsageError(f"{origin}{error.message}", error.remedy) from None
+    warnings += _unusual(config, given, waits_for_claims=not coordinated)
+    return LoadedConfig(config, tuple(warnings), membership)
+
+
+def _check_group(earlier: Property | None, group: str, named: str) -> None:
+    if earlier is not None and earlier.value != group:
+        raise UsageError(
+            f"{earlier.origin}: group.id={one_line(earlier.value)} contradicts {named}", "remove one of the two"
+        )
+
+
+def _value(key: Setting, text: str) -> Any:
+    """The value, or the text where it is none: ``ConsumerConfig`` refuses that."""
+    if key.kind == "bool":
+        return {"true": True, "false": False}.get(text, text)
+    # Java's Integer.parseInt takes a sign and decimal digits, nothing else.
+    return int(text) if key.kind == "int" and re.fullmatch(r"[+-]?[0-9]{1,10}", text, re.ASCII) else text
+
+
+def _check_coordinated(given: Mapping[str, Property], values: Mapping[str, Any]) -> list[str]:
+    """Raise for keys that keep offsets in ZooKeeper; warn of keys without a meaning for Kafka's coordinator."""
+    for name, wrong in (("offsets.storage", "zookeeper"), ("dual.commit.enabled", True)):
+        if name in given and values[BY_KEY[name].field] == wrong:
             raise UsageError(
-                f"{prop.origin}: group.id={one_line(prop.value)} contradicts --group {group}", "remove one of the two"
+                f"{given[name].origin}: {name}={given[name].value}, but members of a group in Kafka commit to Kafka "
+                "alone",
+                "remove it, or join with --coordinator zookeeper",
             )
-        self.values["group_id"] = group
+    idle = [key for key, setting in BY_KEY.items() if setting.zookeeper_only and key in given]
+    return [f"without effect on a member of a group in Kafka: {', '.join(idle)}"] if idle else []
 
-    def check_coordinated(self) -> None:
-        """Raise for keys that keep offsets in ZooKeeper; warn of keys without a meaning for Kafka's coordinator."""
-        for name, wrong in (("offsets.storage", "zookeeper"), ("dual.commit.enabled", True)):
-            prop = self.given.get(name)
-            if prop is not None and self.values[BY_KEY[name].field] == wrong:
-                raise UsageError(
-                    f"{prop.origin}: {name}={prop.value}, but members of a group in Kafka commit to Kafka alone",
-                    "remove it, or join with --coordinator zookeeper",
-                )
-        if idle := [key for key, setting in BY_KEY.items() if setting.zookeeper_only and key in self.given]:
-            self.warnings.append(f"without effect on a member of a group in Kafka: {', '.join(idle)}")
 
-    def make_config(self) -> ConsumerConfig:
-        """The checked configuration. Raises ``UsageError`` with the place of what is wrong."""
-        kafka = {name: prop.value for name, prop in self.kafka.items()}
-        try:
-            return ConsumerConfig(**self.values, kafka=kafka, explicit=frozenset(self.given))
-        except _BadValueError as error:
-            given = self.given | {prop.key: prop for prop in self.kafka.values()}
-            origin = next((f"{given[key].origin}: " for key in error.keys if key in given), "")
-            raise UsageError(f"{origin}{error.message}", error.remedy) from None
-
-    def warn_of_relations(self, config: ConsumerConfig, *, waits_for_claims: bool) -> None:
-        """Warn of unusual combinations. ``waits_for_claims``: for a member in ZooKeeper."""
-        if "dual.commit.enabled" in self.given and config.dual_commit_enabled and config.offsets_storage != "kafka":
-            self._warn("dual.commit.enabled", "has no effect: offsets.storage is zookeeper")
-        if "auto.commit.interval.ms" in self.given and not config.auto_commit_enable:
-            self._warn("auto.commit.interval.ms", "has no effect: auto.commit.enable is false")
-        retry_time_ms = config.rebalance_max_retries * config.rebalance_backoff_ms
-        tuned = [key for key in _RETRY_KEYS if key in self.given]
-        if waits_for_claims and tuned and retry_time_ms < config.zookeeper_session_timeout_ms:
-            self._warn(
-                tuned[0],
-                f"makes rebalance.max.retries × rebalance.backoff.ms ({retry_time_ms} ms) shorter than "
-                f"zookeeper.session.timeout.ms ({config.zookeeper_session_timeout_ms} ms): a rebalance may give up "
-                "before a dead member's claims expire",
-            )
-        if 0 <= config.consumer_timeout_ms < config.fetch_wait_max_ms:
-            self._warn("consumer.timeout.ms", f"is shorter than fetch.wait.max.ms ({config.fetch_wait_max_ms})")
-        for name in self.given:
-            prop = BY_KEY[name].librdkafka
-            if prop is not None and BY_KEY[name].kind == "int":
-                taken = _for_librdkafka(BY_KEY[name], config)
-                if taken != _wanted(BY_KEY[name], config):
-                    self._warn(name, f"becomes {prop.name}={taken}, the nearest librdkafka takes")
-
-    def _warn(self, name: str, text: str) -> None:
-        prop = self.given.get(name)
-        self.warnings.append(f"{prop.origin + ': ' if prop else ''}{name} {text}")
+def _unusual(config: ConsumerConfig, given: Mapping[str, Property], *, waits_for_claims: bool) -> list[str]:
+    """Warnings of values that work otherwise than they seem to. ``waits_for_claims``: for a member in ZooKeeper."""
+    warnings = []
+    retry_time_ms = config.rebalance_max_retries * config.rebalance_backoff_ms
+    tuned = [key for key in _RETRY_KEYS if key in given]
+    if waits_for_claims and tuned and retry_time_ms < config.zookeeper_session_timeout_ms:
+        warnings.append(
+            f"{given[tuned[0]].origin}: {tuned[0]} makes rebalance.max.retries × rebalance.backoff.ms "
+            f"({retry_time_ms} ms) shorter than zookeeper.session.timeout.ms "
+            f"({config.zookeeper_session_timeout_ms} ms): a rebalance may give up before a dead member's claims expire"
+        )
+    for name, prop in given.items():
+        mapped = BY_KEY[name].librdkafka
+        if mapped is not None and BY_KEY[name].kind == "int":
+            taken = _for_librdkafka(BY_KEY[name], config)
+            if taken != _wanted(BY_KEY[name], config):
+                warnings.append(f"{prop.origin}: {name} becomes {mapped.name}={taken}, the nearest librdkafka takes")
+    return warnings
 
 
 def _wrong(key: Setting, value: object) -> tuple[str, str] | None:
@@ -351,23 +308,12 @@ def _wanted(key: Setting, config: ConsumerConfig) -> int:
     return value
 
 
-def _same_file(first: Property, second: Property) -> bool:
-    return first.origin.rpartition(", line ")[0] == second.origin.rpartition(", line ")[0] != ""
-
-
 def unknown_keys(properties: Iterable[Property]) -> list[str]:
     """A warning for each property that has no meaning here."""
+    known = [one.key for one in SETTINGS if one.key]
     return [
-        f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}"
+        f"{prop.origin}: unknown key {name!r} is ignored ({did_you_mean(name, known, 'check its name')})"
         for prop in properties
+        for name in (prop.key[:80],)
         if prop.key not in BY_KEY and not prop.key.startswith(KAFKA_PREFIX)
     ]
-
-
-def _suggestion(name: str) -> str:
-    if name in OTHER_NAMES:
-        return f" (the name here is {OTHER_NAMES[name]})"
-    if name.partition(".")[0] in _LIBRDKAFKA_ONLY:
-        return f" (did you mean {KAFKA_PREFIX}{name}?)"
-    remedy = did_you_mean(name[:80], BY_KEY, "")
-    return f" ({remedy})" if remedy else ""

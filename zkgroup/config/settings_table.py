@@ -299,7 +299,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "auto.offset.reset",
         "choice",
         None,
-        "`smallest` or `largest`; `earliest` and `latest` are accepted with a note. Without a committed offset the "
+        "`smallest` or `largest`; `earliest` and `latest` are accepted. Without a committed offset the "
         "default is used; an offset out of range is an error unless the key is set",
         shown_default="largest",
         choices=("smallest", "largest"),
@@ -309,7 +309,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "dual.commit.enabled",
         "bool",
         None,
-        "no effect, and a warning, without Kafka storage",
+        "no effect without Kafka storage",
         shown_default="true with offsets.storage=kafka, else false",
     ),
     _member(
@@ -436,21 +436,6 @@ MEMBERSHIP: Final[Mapping[str, int | None]] = {
     "heartbeat.interval.ms": 1000,
     "max.poll.interval.ms": None,
     "group.instance.id": None,
-}
-
-#: Names of the later consumer, or of an earlier one, and the key that has this meaning here.
-OTHER_NAMES: Final = {
-    "enable.auto.commit": "auto.commit.enable",
-    "session.timeout.ms": "zookeeper.session.timeout.ms",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "request.timeout.ms": "socket.timeout.ms",
-    "bootstrap.servers": "--bootstrap-server",
-    "zk.connect": "zookeeper.connect",
-    "groupid": "group.id",
-    "autooffset.reset": "auto.offset.reset",
-    "autocommit.enable": "auto.commit.enable",
 }
 
 
