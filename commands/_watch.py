@@ -238,7 +238,7 @@ def draw(recording: Recording, target: Path) -> None:
     from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.watch.timeline_picture import picture
 
-    write_atomically(str(target), picture(recording.entries(offsets=False), *recording.times, recording.header.group))
+    write_atomically(str(target), picture(recording.entries(), *recording.times, recording.header.group))
 
 
 def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:

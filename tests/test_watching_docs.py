@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from zkgroup.commands._watch import COLUMNS
 from zkgroup.commands._watch_view import HELP, REPLAY_HELP
-from zkgroup.groups.watch.recording import _Changes
+from zkgroup.groups.watch.recording import _State
 from zkgroup.groups.watch.timeline import KINDS, Event
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -38,7 +38,7 @@ def test_columns_and_keys_of_files_are_listed() -> None:
     """Columns of events, and what may stand in a recording's lines."""
     assert f"`{' '.join(COLUMNS)}`" in PAGE
     assert all(f'"{field.name}"' in PAGE for field in fields(Event))
-    written = {*_Changes.__struct_fields__} - {"at"}
+    written = {*_State.__struct_fields__} - {"at"}
     assert written == set(re.findall(r"`([a-z_]+)`", " ".join(rows("| key | |\n|---|---|\n| `members`"))))
 
 

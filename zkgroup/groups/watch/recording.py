@@ -8,35 +8,29 @@ ones.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
-T = TypeVar("T")
-FORMAT: Final = "zkgroup-timeline"
-VERSION: Final = 1
 #: A state is written whole once in so many.
 WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _LONGEST: Final = 256 << 20
-_NEW: Final = WatchedPartition()
-_SCALARS: Final = ("brokers", "exists", "phase", "ids_changed", "zookeeper", "kafka", "measured", "unreadable")
 #: Owner, member, claimed, judged, leader.
 _Held: TypeAlias = tuple[str | None, str | None, int, bool, int | None]
 #: Committed offset, log start and end.
 _Offsets: TypeAlias = tuple[int | None, int | None, int | None]
 
 
-class Header(msgspec.Struct, frozen=True):
+class Header(msgspec.Struct, frozen=True, tag_field="zkgroup-timeline", tag=1):
     """What a recording is of. ``interval`` in seconds, ``started`` in milliseconds since 1970."""
 
     group: str
@@ -44,31 +38,36 @@ class Header(msgspec.Struct, frozen=True):
     interval: float
 
 
-class _Changes(msgspec.Struct, omit_defaults=True):
-    """What is other than in the last state. Members, topics: name → value; owners, offsets: topic → partition → value.
-    None for what is gone."""
+class _State(msgspec.Struct):
+    """A whole state. Owners, offsets: topic → partition → value; the rest as in ``WatchedGroup``."""
 
     at: int
-    members: dict[str, WatchedMember | None] = {}
-    owners: dict[str, dict[int, _Held]] = {}
-    offsets: dict[str, dict[int, _Offsets | None]] = {}
-    topics: dict[str, int | None] = {}
-    brokers: tuple[int, ...] | UnsetType = UNSET
-    exists: bool | UnsetType = UNSET
-    phase: str | UnsetType | None = UNSET
-    ids_changed: int | UnsetType = UNSET
-    zookeeper: str | UnsetType | None = UNSET
-    kafka: str | UnsetType | None = UNSET
-    measured: bool | UnsetType = UNSET
-    unreadable: int | UnsetType = UNSET
+    owners: dict[str, dict[int, _Held]]
+    offsets: dict[str, dict[int, _Offsets]]
+    members: dict[str, WatchedMember] = {}
+    topics: dict[str, int] = {}
+    brokers: tuple[int, ...] = ()
+    exists: bool = True
+    phase: str | None = None
+    ids_changed: int = 0
+    zookeeper: str | None = None
+    kafka: str | None = None
+    measured: bool = True
+    unreadable: int = 0
+
+
+_SAME: Final = tuple(name for name in _State.__struct_fields__ if name not in ("owners", "offsets"))
 
 
 class _Line(msgspec.Struct):
-    snapshot: _Changes | None = None
-    next: _Changes | None = None
+    """``next``: a patch of the state before, as in RFC 7396."""
+
+    snapshot: dict[str, Any] | None = None
+    next: dict[str, Any] | None = None
     event: Event | None = None
 
 
+_HEADERS: Final = msgspec.json.Decoder(Header)
 _LINES: Final = msgspec.json.Decoder(_Line)
 
 
@@ -79,7 +78,7 @@ class Recorder:
         self._path = path
         self._header = header
         self._file: int | None = None
-        self._last: WatchedGroup | None = None
+        self._last: dict[str, Any] = {}
         self._count = 0
 
     def __enter__(self) -> Recorder:
@@ -89,7 +88,7 @@ class Recorder:
             raise _is_there(self._path) from None
         except (OSError, ValueError) as error:
             raise self._failed(error) from None
-        self._write({FORMAT: VERSION, **msgspec.structs.asdict(self._header)})
+        self._write(self._header)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,21 +101,23 @@ class Recorder:
             self._file = None
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
-        if self._last is None or self._count % WHOLE == 0:
-            self._write({"snapshot": _changes(None, state)})
+        whole = _as_written(state)
+        if self._count % WHOLE == 0:
+            self._write({"snapshot": whole})
         else:
-            self._write({"next": _changes(self._last, state)})
-        self._last = state
+            self._write({"next": {"at": state.at} | _difference(self._last, whole)})
+        self._last = whole
         self._count += 1
         for event in events:
-            values = ((field.name, getattr(event, field.name)) for field in fields(event))
-            self._write({"event": {name: value for name, value in values if value is not None}})
+            values = msgspec.to_builtins(event)
+            self._write({"event": {name: value for name, value in values.items() if value is not None}})
 
-    def _write(self, value: dict[str, Any]) -> None:
+    def _write(self, value: object) -> None:
         try:
-            line = msgspec.json.encode(value) + b"\n"
+            line = msgspec.json.encode(value)
         except UnicodeEncodeError:  # lone surrogates, which stand for bytes that were no UTF-8
-            line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))) + b"\n"
+            line = json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode("utf-8", "replace")
+        line += b"\n"
         assert self._file is not None
         try:
             while line:
@@ -127,6 +128,10 @@ class Recorder:
     def _failed(self, error: Exception) -> ZkgroupError:
         why = getattr(error, "strerror", None) or str(error)
         return ZkgroupError(f"the recording {self._path} cannot be written: {why}", "name a file that can be")
+
+
+def _is_there(path: Path) -> UsageError:
+    return UsageError(f"{path} is there already", "name another file, or remove it first")
 
 
 def check_target(path: Path) -> None:
@@ -141,10 +146,6 @@ def check_folder(path: Path) -> None:
     if not os.access(path.parent, os.W_OK | os.X_OK):
         why = "may not be written to" if path.parent.is_dir() else "is no folder that is there"
         raise UsageError(f"{path}: {path.parent} {why}", "name a file in another folder")
-
-
-def _is_there(path: Path) -> UsageError:
-    return UsageError(f"{path} is there already", "name another file, or remove it first")
 
 
 class Recording:
@@ -169,7 +170,7 @@ class Recording:
             why = getattr(error, "strerror", None) or str(error)
             raise UsageError(f"the recording {self.path} cannot be read: {why}") from None
         try:
-            self._survey()
+            self._survey(self._file)
         except BaseException:
             self._file.close()
             raise
@@ -179,52 +180,56 @@ class Recording:
         if self._file is not None:
             self._file.close()
 
-    def entries(self, start: int = 0, *, offsets: bool = True) -> Iterator[Observation]:
-        """The states from this number on (the first is 0), each with its events. Without ``offsets`` those are not
-        updated, which takes a fraction of the time; ``partitions`` then is the same object until an owner changes."""
+    def entries(self, start: int = 0) -> Iterator[Observation]:
+        """The states from this number on (the first is 0), each with its events."""
         number, place = max(one for one in self._whole if one[0] <= max(0, start))
+        whole: dict[str, Any] = {}
         entry: Observation | None = None
         for line in self._lines(place):
-            changes = line.snapshot or line.next
+            patch = line.snapshot or line.next
             if entry is not None and line.event is not None:
                 entry = Observation(entry.state, (*entry.events, line.event))
-            elif changes is not None:
+            elif patch is not None:
                 if entry is not None:
                     if number >= start:
                         yield entry
                     number += 1
-                last = WatchedGroup(0, self.header.group) if entry is None or line.snapshot else entry.state
-                entry = Observation(_applied(last, changes, offsets=offsets or line.snapshot is not None), ())
+                whole = _patched({} if line.snapshot else whole, patch)
+                entry = Observation(self._state(whole), ())
         if entry is not None and number >= start:
             yield entry
 
-    def _survey(self) -> None:
-        """Read the file once: what it is, and where its whole states are."""
-        assert self._file is not None
+    def _state(self, whole: dict[str, Any]) -> WatchedGroup:
         try:
-            header = msgspec.json.decode(self._file.readline(_LONGEST), type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            header = {}
-        if FORMAT not in header:
-            raise UsageError(f"{self.path} is no recording", "give a file that inspect-group --watch --record wrote")
-        if header[FORMAT] != VERSION:
-            raise UsageError(
-                f"the recording {self.path} is of version {str(header[FORMAT])[:20]}, and this zkgroup reads {VERSION}",
-                "replay it with the zkgroup that recorded it, or a newer one",
-            )
-        try:
-            self.header = msgspec.convert(header, Header)
-        except msgspec.ValidationError:
+            state = msgspec.convert(whole, _State, str_keys=True)
+            partitions = {
+                TopicPartition(topic, number): WatchedPartition(*held[:4], *state.offsets[topic][number], held[4])
+                for topic, numbers in sorted(state.owners.items())
+                for number, held in sorted(numbers.items())
+            }
+        except (msgspec.ValidationError, KeyError):
             raise self._broken() from None
-        for line in self._lines(self._file.tell()):
+        return WatchedGroup(
+            group=self.header.group, partitions=partitions, **{name: getattr(state, name) for name in _SAME}
+        )
+
+    def _survey(self, file: BinaryIO) -> None:
+        """Read the file once: what it is, and where its whole states are."""
+        try:
+            self.header = _HEADERS.decode(file.readline(_LONGEST))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise UsageError(
+                f"{self.path} is no recording that this zkgroup reads",
+                "give a file that inspect-group --watch --record wrote",
+            ) from None
+        for line in self._lines(file.tell()):
             if line.snapshot is not None:
                 self._whole.append((self.states, self._place))
-            if (changes := line.snapshot or line.next) is None:
-                continue
-            if not self._whole:
-                raise self._broken()
-            self.times = (self.times[0] if self.states else changes.at, changes.at)
-            self.states += 1
+            if (patch := line.snapshot or line.next) is not None:
+                if not self._whole or not isinstance(at := patch.get("at"), int):
+                    raise self._broken()
+                self.times = (self.times[0] if self.states else at, at)
+                self.states += 1
         if not self.states:
             raise UsageError(f"the recording {self.path} has no state", "it ended before the first one")
 
@@ -240,11 +245,7 @@ class Recording:
             place += len(line)
             try:
                 value = _LINES.decode(line)
-            except msgspec.ValidationError:
-                raise self._broken() from None
             except (msgspec.DecodeError, UnicodeDecodeError):
-                if not self._file.read(1):
-                    return  # a machine that went down may leave anything at the end
                 raise self._broken() from None
             yield value
 
@@ -252,76 +253,32 @@ class Recording:
         return UsageError(f"the recording {self.path} is damaged at byte {self._place}", "restore it")
 
 
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
+def _as_written(state: WatchedGroup) -> dict[str, Any]:
+    """A whole state; what is None is left out."""
+    owners: dict[str, dict[str, _Held]] = {}
+    offsets: dict[str, dict[str, _Offsets]] = {}
+    for (topic, number), p in state.partitions.items():
+        owners.setdefault(topic, {})[str(number)] = (p.owner, p.member, p.claimed, p.judged, p.leader)
+        offsets.setdefault(topic, {})[str(number)] = p[4:7]
+    same = {name: value for name in _SAME if (value := getattr(state, name)) is not None}
+    return {**same, "owners": owners, "offsets": offsets}
 
 
-def _changes(last: WatchedGroup | None, state: WatchedGroup) -> _Changes:
-    """The changes since the last state; the whole state without one."""
-    scalars = {name: getattr(state, name) for name in _SCALARS}
-    if last is None:
-        last = WatchedGroup(0)
-    else:
-        scalars = {name: value for name, value in scalars.items() if getattr(last, name) != value}
-    members, topics = _difference(last.members, state.members), _difference(last.topics, state.topics)
-    found = _Changes(state.at, members, topics=topics, **scalars)
-    if last.partitions is state.partitions:
-        return found
-    for key in last.partitions.keys() - state.partitions.keys():
-        found.offsets.setdefault(key.topic, {})[key.partition] = None
-    for key, p in state.partitions.items():
-        was = last.partitions.get(key)
-        if was is None or _held(was) != _held(p):
-            found.owners.setdefault(key.topic, {})[key.partition] = _held(p)
-        if was is None or was[4:7] != p[4:7]:
-            found.offsets.setdefault(key.topic, {})[key.partition] = p[4:7]
-    return found
-
-
-def _held(p: WatchedPartition) -> _Held:
-    return p.owner, p.member, p.claimed, p.judged, p.leader
-
-
-def _difference(last: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T | None]:
-    changed: dict[str, T | None] = {name: value for name, value in new.items() if last.get(name) != value}
+def _difference(last: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The patch that makes ``new`` of ``last``; None for what is gone."""
+    changed = {
+        name: _difference(last.get(name, {}), value) if isinstance(value, dict) else value
+        for name, value in new.items()
+        if last.get(name) != value
+    }
     return changed | dict.fromkeys(last.keys() - new.keys())
 
 
-def _merged(last: Mapping[str, T], changes: Mapping[str, T | None]) -> dict[str, T]:
-    return {name: value for name, value in {**last, **changes}.items() if value is not None}
-
-
-def _applied(last: WatchedGroup, changes: _Changes, *, offsets: bool) -> WatchedGroup:
-    """The state that comes out of the last one and what changed."""
-    partitions, changed, added = dict(last.partitions), False, False
-    for topic, numbers in changes.offsets.items():
-        for number, values in numbers.items():
-            key = TopicPartition(topic, number)
-            known = partitions.get(key)
-            if values is None:
-                partitions.pop(key, None)
-            elif known is None or offsets:
-                added = added or known is None
-                known = known or _NEW
-                partitions[key] = WatchedPartition(*known[:4], *values, known.leader)
-            else:
-                continue
-            changed = True
-    for topic, claims in changes.owners.items():
-        for number, held in claims.items():
-            key = TopicPartition(topic, number)
-            partitions[key] = WatchedPartition(*held[:4], *partitions.get(key, _NEW)[4:7], held[4])
-            changed = True
-    scalars: dict[str, Any] = {name: value for name in _SCALARS if (value := getattr(changes, name)) is not UNSET}
-    return replace(
-        last,
-        at=changes.at,
-        members=_merged(last.members, changes.members),
-        partitions=last.partitions if not changed else dict(sorted(partitions.items())) if added else partitions,
-        topics=_merged(last.topics, changes.topics),
-        **scalars,
-    )
+def _patched(last: Any, patch: dict[str, Any]) -> dict[str, Any]:
+    found = dict(last) if isinstance(last, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = _patched(found.get(name), value) if isinstance(value, dict) else value
+    return found
