@@ -339,17 +339,17 @@ def remove_topics(
 
 def add_acls(change: Change, registry: Registry | None, source: WholeGroup, target: WholeGroup, plan: Plan) -> Plan:
     """The plan of a copy with the access lists of the nodes that it creates, of which the command warns; refused where
-    they are hidden, or would be in the way."""
-    from zkgroup.groups.changes.access_lists import copied_lists, read_acls
+    they are hidden."""
+    from zkgroup.groups.changes.group_plans import copied_lists
+    from zkgroup.groups.changes.group_tree import read_acls
 
     if registry is None or source.tree is None:
         return plan
-    is_rename = plan.source is not None
-    if is_rename and read_acls(registry, source.tree.paths)[1]:
+    if plan.source is not None and read_acls(registry, source.tree.paths)[1]:
         return plan  # the deletion of the source is refused, as no backup can hold it
     with change.refusing():
         keys = [row.key for row in plan.moving("zookeeper")]
-        lists, warnings = copied_lists(registry, source.tree, target.tree, plan.group, keys, renaming=is_rename)
+        lists, warnings = copied_lists(registry, source.tree, target.tree, plan.group, keys)
         change.warn(warnings)
         return replace(plan, acls=lists)
     return plan

@@ -131,7 +131,6 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
     config, subscription, until_end = asked.config, asked.subscription, asked.until_end
     asked.settings.require_zookeeper()
     from zkgroup.clients.kafka.client import topics
-    from zkgroup.groups.changes.access_lists import describe_acl_conflicts
     from zkgroup.protocol import znodes
     from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition
@@ -139,8 +138,6 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
 
     kafka = asked.named_brokers()
     with open_registry(asked.settings) as registry:
-        if (conflict := describe_acl_conflicts(registry, config.group_id)) is not None:
-            log.warning("%s", conflict)
         children, brokers, group = registry.read(
             [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]
         )

@@ -72,7 +72,6 @@ def rename_group(
         if not change.is_wanted(1):
             return
         change.wait_for_commits(applier.registry, [group], wait)
-        applier.check_access(deletion)
         with change.backed_up(applier.backup(deletion)):
             applier.write(copy)
             with after(f"group {group} is not deleted", GO_ON):
@@ -82,9 +81,8 @@ def rename_group(
                     applier.write(deletion)
             except RefusedError as error:
                 error.message += ", it is not deleted"
-                error.remedy = Remedy(
-                    f"stop the clients of group {group}, copy the moved offsets, then rename it again",
-                    _copy_again(group, to),
+                error.add_remedy(
+                    Remedy("copy the offsets that have moved, then rename it again", _copy_again(group, to))
                 )
                 raise
         copied = counted(sum(row.target is not None for row in copy.rows), "offset")

@@ -17,7 +17,6 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.run_record import Pointer, RecordPart, encode_pointer
 from zkgroup.export.run.claim import ExportClaim, OffsetMovedError, TakenOverError, split_transaction
-from zkgroup.groups.changes.access_lists import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
@@ -62,10 +61,6 @@ def test_a_transaction_takes_access_lists_too(cluster: Sandbox, unique: Callable
         assert [op for piece in pieces for op in piece] == ops
         for piece in pieces:
             registry.transaction(piece)
-        made = [TopicPartition(topic, number) for number in range(5000)]
-        refuse_unwritable(registry, group, made, [])
-        refuse_unwritable(registry, group, [], [TopicPartition(f"t{number}", 0) for number in range(5000)])
-        assert registry.read([Children(znodes.offsets(group))]) == [(topic,)]
 
 
 def test_two_exports_of_a_group_do_not_overlap(

@@ -57,51 +57,11 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
         assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
 
 
-@pytest.mark.parametrize(
-    ("closed", "entry"),
-    [
-        ("offsets/{}/1", READABLE),
-        ("offsets/{}", READABLE),
-        ("offsets", READABLE),
-        ("offsets/{}", HIDDEN),
-        ("offsets", HIDDEN),
-    ],
-)
-def test_offsets_that_may_not_be_written_are_reported_before_anything_is_read(
-    export: Export,
-    topic: str,
-    unique: Callable[[str], str],
-    registry: Registry,
-    tmp_path: Path,
-    closed: str,
-    entry: Acl,
-) -> None:
-    """A node that is read-only to us, or somebody's alone, or one above that takes no others: no trace is left."""
-    group, out = unique("closed"), tmp_path / "closed"
-    path = f"{znodes.group(group)}/{closed.format(topic)}"
-    registry.write(Ensure(path.rpartition("/")[0]))
-    assert registry.write(Create(path, b"0", acl=(entry,))) is None
-    need = "its data may not be changed" if closed.endswith("1") else "children may not be created there"
-    points: Points = []
-    with pytest.raises(RefusedError, match=f"may not be changed: {path} .{need}.: ") as raised:
-        export(group, topic, root=out, passed=points.append)
-    assert raised.value.remedy == Remedy("connect with credentials that may change the group's nodes")
-    assert "files written" not in points
-    assert not out.exists()
-    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
-
-
-def test_a_group_that_may_not_be_locked_is_reported_like_offsets_that_may_not_be_written(
+def test_a_group_that_may_not_be_locked(
     export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
 ) -> None:
     """Its node takes no others from us: refused, before anything is read, and no failure."""
     group, points = unique("closed"), list[str]()
-    assert registry.write(Create(znodes.group(group), acl=(READABLE,))) is None
-    with pytest.raises(
-        RefusedError, match=f"may not be changed: {znodes.group(group)} .children may not be created there."
-    ):
-        export(group, topic, root=tmp_path / "closed", passed=points.append)
-    group = unique("closed")
     above = znodes.export_state(group).rpartition("/")[0]
     registry.write(Ensure(znodes.group(group)))
     assert registry.write(Create(above, acl=(READABLE,))) is None

@@ -395,37 +395,3 @@ def test_ephemeral_nodes_have_the_access_list_too(
         member.terminate()
         member.wait(60)
     assert member.returncode == 143, errors.read_text()
-
-
-def test_members_that_could_not_commit_to_our_nodes(secured: Secured, over_tls: Registry) -> None:
-    """Owners that come as somebody else, or as nobody, are warned of before the group is joined; those with our
-    credentials are not."""
-    group = fresh_name("strangers")
-    topic = znodes.owner_topic(group, TOPIC)
-    mine, theirs = (Acl("sasl", "zkgroup", 31), Acl("world", "anyone", 1)), (Acl("sasl", "app", 31),)
-    with secured.sandbox.registry(30.0) as registry:
-        registry.write(Ensure(topic))
-        lists = (("nobody-0", OPEN), ("app-0", (*theirs, *mine[1:])), ("same-0", mine))
-        for number, (owner, acl) in enumerate(lists):
-            path = znodes.owner(group, TopicPartition(TOPIC, number))
-            assert registry.write(Create(path, owner.encode(), ephemeral=True, acl=acl)) is None
-        read = (
-            "consume",
-            TOPIC,
-            "--group",
-            group,
-            "-c",
-            secured.name,
-            "--timeout-ms",
-            "1",
-            "-X",
-            "rebalance.max.retries=1",
-            "-X",
-            "rebalance.backoff.ms=100",
-        )
-        warned = run(*read).stderr
-        assert "owners that come to ZooKeeper with other credentials, or none: app-0, nobody-0: they" in warned
-        assert "come to ZooKeeper" not in run(*read, "--zookeeper-acl", "open").stderr
-        # A registration that they cannot read would stop them all.
-        line = secured.run(*read, "--zookeeper-acl", "creator", "--quiet", code=5)
-        assert "a registration that they may not read stops the whole group: give --zookeeper-acl" in line

@@ -30,7 +30,6 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import bound_notices, first_run_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
-from zkgroup.groups.changes.access_lists import refuse_unwritable
 from zkgroup.groups.changes.backup import read_cluster
 from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.protocol import znodes
@@ -124,9 +123,6 @@ class Planner:
             self.warn_all(first_run_notices(destination.store.uri, request.group, plan.partitions, found.facts))
         if not has_work:
             return Planned(plan, layout)
-        moved = [part for part in plan.partitions if part.moves]
-        stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
-        refuse_unwritable(registry, request.group, stored, unstored)
         newest = found.newest
         parts = tuple(
             part

@@ -38,7 +38,6 @@ from zkgroup.export.run.publication import (
 from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContext, Runner, summarize
 from zkgroup.export.spark.spark_properties import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.store import open_store, require
-from zkgroup.groups.changes.access_lists import describe_acl_conflicts
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.text import listed
@@ -227,8 +226,6 @@ class _Export:
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
-        if (conflict := describe_acl_conflicts(registry, config.group_id)) is not None:
-            self._context.warn(conflict)
         member = stack.enter_context(ExportMember(config, registry, self._kafka(), list(topics)))
         self._context.passed("joined")
         self._context = replace(self._context, member=member)

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import owned_now
-from zkgroup.groups.changes.access_lists import describe_acl_conflicts
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import damaged_topics, stops_rebalances, unreadable_ownership
@@ -219,7 +218,6 @@ def _node_of_ours(group: str) -> str:
 
 
 def _create(registry: Registry, group: str, node: str) -> None:
-    describe_acl_conflicts(registry, group)
     data = encode_registration(Registration("static", {}, int(time.time() * 1000)))
     match registry.write(Create(node, data, ephemeral=True)):
         case Failure(Code.NO_NODE):

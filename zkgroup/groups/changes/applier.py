@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
-from zkgroup.groups.changes.access_lists import refuse_removal, require_acls
 from zkgroup.groups.changes.backup import Backup, SavedNode
 from zkgroup.groups.changes.change_reports import after
+from zkgroup.groups.changes.group_tree import require_acls
 from zkgroup.groups.changes.plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_inactive_group
-from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
+from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import Cluster, GroupPartition, OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, answer_timeout
@@ -125,12 +125,6 @@ class Applier:
         """The access lists of the nodes that go can be in the backup."""
         if plan.removal is not None and self.registry is not None:
             require_acls(self.registry, plan.removal.tree.paths)
-
-    def check_access(self, plan: Plan) -> None:
-        """Raise ``RefusedError`` if ZooKeeper will not let these credentials delete the plan's nodes."""
-        if plan.removal is not None and self.registry is not None:
-            tree = plan.removal.tree
-            refuse_removal(self.registry, tree, is_split=is_split(self.registry, tree.nodes))
 
     # --- backup -----------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.change_reports import check_complete, unknown_in_kafka
-from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.changes.group_tree import GroupTree, read_tree, readable_acl
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
 from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset, in_store
 from zkgroup.groups.partition_scope import Scope
@@ -18,7 +19,7 @@ from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
-from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.protocol.operations import OPEN, Acl, Code, Exists, Failure, GetAcl, Stat, format_acl
 from zkgroup.text import counted, listed
 
 
@@ -67,8 +68,7 @@ def read_whole_group(applier: Applier, group: str, store: Store | None, *, partl
         if applier.registry is None:
             raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
         tree = read_tree(applier.registry, group)
-        if tree.unreadable:
-            raise RefusedError(f"group {group} cannot be read: {listed(tree.unreadable)}", CREDENTIALS)
+        tree.require_readable()
     if tree is not None and not tree.nodes:
         tree = None
     warnings: list[str] = []
@@ -98,9 +98,6 @@ def _read_kafka_group(applier: Applier, group: str, *, asked: bool, warnings: li
         warnings.append(unknown.message)
         return None
     return kafka_group if kafka_group.group is not None or kafka_group.offsets else None
-
-
-CREDENTIALS: Final = "connect with credentials that may read the group's nodes"
 
 
 # --- copying --------------------------------------------------------------------------------------------------------
@@ -217,6 +214,45 @@ def refuse_divergence(target: WholeGroup, rows: Iterable[OffsetChange], remedy: 
         " commit to both start from the larger ones",
         remedy,
     )
+
+
+def copied_lists(
+    registry: Registry, source: GroupTree, target: GroupTree | None, to: str, partitions: Iterable[TopicPartition]
+) -> tuple[dict[str, tuple[Acl, ...]], list[str]]:
+    """The access lists of the nodes that a copy of ``partitions`` to the group ``to``, whose nodes are ``target`` if it
+    is there, is to make, by their paths; none where a list was asked for. And warnings of the plan. Raises
+    ``RefusedError`` where a list is hidden."""
+    there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
+    pairs = {new: old for new, old in _pairs(source.group, to, partitions) if new not in there}
+    if not pairs:
+        return {}, []
+    if registry.settings.acl is not None:
+        return {}, [f"new nodes of group {to} get the access list of zookeeper-acl, not those of group {source.group}"]
+    answers = zip(pairs.items(), registry.read([GetAcl(old) for old in pairs.values()]), strict=True)
+    try:
+        found = {
+            new: readable_acl(old, answer)
+            for (new, old), answer in answers
+            if not (isinstance(answer, Failure) and answer.code is Code.NO_NODE)
+        }
+    except RefusedError as refused:
+        refused.add_remedy("or give --zookeeper-acl")
+        raise
+    closed = dict.fromkeys(format_acl(acl) for acl in found.values() if acl != OPEN)
+    lists = f"new nodes of group {to} get the access lists of group {source.group}: {listed(list(closed), '; ')}"
+    return found, [lists] if closed else []
+
+
+def _pairs(group: str, to: str, partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, str]]:
+    """Each node that may have to be made, from the top, and the one whose list it gets."""
+    keys = list(partitions)
+    yield znodes.group(to), znodes.group(group)
+    yield znodes.offsets(to), znodes.offsets(group)
+    for topic in dict.fromkeys(key.topic for key in keys):
+        yield znodes.offset_topic(to, topic), znodes.offset_topic(group, topic)
+    old, new = znodes.offset_paths(group, keys), znodes.offset_paths(to, keys)
+    for key in keys:
+        yield new[key], old[key]
 
 
 # --- deleting -------------------------------------------------------------------------------------------------------

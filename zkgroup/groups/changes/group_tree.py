@@ -1,20 +1,25 @@
-"""All nodes of groups, foreign ones included.
+"""All nodes of groups, foreign ones included, and access lists.
 
 Read level by level, pipelined, for many groups at once. Nothing is created. A node that vanishes meanwhile is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import UsageError
+from zkgroup.errors import RefusedError, UsageError
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, parse_partition
-from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Stat
+from zkgroup.protocol.operations import OPEN, Acl, Acls, Children, Code, Failure, Get, GetAcl, Node, Result, Stat
+from zkgroup.text import listed
+
+READERS: Final = "connect with credentials that may read the group's nodes"
+ADMINISTRATORS: Final = "connect with credentials that may read and administer the group's nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class GroupTree:
     group: str
     nodes: tuple[TreeNode, ...]
     unreadable: tuple[str, ...] = ()
+
+    def require_readable(self) -> None:
+        """Raise ``RefusedError`` where nodes are not known."""
+        if self.unreadable:
+            raise RefusedError(f"nodes of group {self.group} cannot be read: {listed(self.unreadable)}", READERS)
 
     @property
     def paths(self) -> list[str]:
@@ -163,3 +173,36 @@ def read_trees(registry: Registry, roots: Mapping[str, Sequence[str]]) -> dict[s
                 except UsageError as error:
                     unreadable[group].append(f"{path}: {error.message}")
     return {group: GroupTree(group, tuple(found[group]), tuple(unreadable[group])) for group in roots}
+
+
+def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
+    """The access list of ``path``, open where there is no node. Raises ``RefusedError`` where it is not shown whole."""
+    if isinstance(result, Failure):
+        if result.code is Code.NO_NODE:
+            return OPEN
+        raise RefusedError(f"the access list of {path} cannot be read: {result.code.value}", ADMINISTRATORS)
+    acl = result.acl if isinstance(result, Acls) else OPEN
+    if any(entry.scheme == "digest" and entry.id.endswith(":x") for entry in acl):
+        raise RefusedError(f"the access list of {path} is shown only to its administrators", ADMINISTRATORS)
+    return acl
+
+
+def read_acls(registry: Registry, paths: Iterable[str]) -> tuple[dict[str, tuple[Acl, ...]], dict[str, RefusedError]]:
+    """The access lists of these nodes, and for each that is not shown whole the reason. Raises ``UnreachableError``."""
+    wanted = list(paths)
+    acls: dict[str, tuple[Acl, ...]] = {}
+    unreadable: dict[str, RefusedError] = {}
+    for path, result in zip(wanted, registry.read([GetAcl(path) for path in wanted]), strict=True):
+        try:
+            acls[path] = readable_acl(path, result)
+        except RefusedError as refused:
+            unreadable[path] = refused
+    return acls, unreadable
+
+
+def require_acls(registry: Registry, paths: Iterable[str]) -> dict[str, tuple[Acl, ...]]:
+    """The access lists of these nodes. Raises ``RefusedError`` where one is not shown whole."""
+    acls, unreadable = read_acls(registry, paths)
+    for refused in unreadable.values():
+        raise refused
+    return acls

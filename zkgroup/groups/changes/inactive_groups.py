@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
-from zkgroup.groups.changes.access_lists import read_acls
 from zkgroup.groups.changes.backup import Backup, SavedNode, group_of, read_cluster
-from zkgroup.groups.changes.group_plans import CREDENTIALS
-from zkgroup.groups.changes.group_tree import GroupTree, read_trees
+from zkgroup.groups.changes.group_tree import READERS, GroupTree, read_acls, read_trees
 from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
 from zkgroup.groups.changes.znode_deletion import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
@@ -227,7 +225,7 @@ def check_access(
     left: dict[str, ZkgroupError] = {}
     for row in rows:
         if row.barred:
-            left[row.group] = RefusedError(row.note or "", CREDENTIALS)
+            left[row.group] = RefusedError(row.note or "", READERS)
         elif (unknown := unreadable.get(row.group)) is not None:
             left[row.group] = unknown
             row = replace(row, action="keep", note=unknown.message, barred=True)

@@ -16,13 +16,11 @@ from typing import Final
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, did_you_mean
-from zkgroup.groups.changes.access_lists import refuse_removal, require_acls
 from zkgroup.groups.changes.backup import RELEASE_OWNERS
-from zkgroup.groups.changes.group_plans import CREDENTIALS, WholeGroup, plan_delete
-from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
+from zkgroup.groups.changes.group_plans import WholeGroup, plan_delete
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, require_acls
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_inactive_group, refuse_unfinished
-from zkgroup.groups.changes.znode_deletion import is_split
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.group_znodes import decode_member, read_foreign
@@ -41,11 +39,12 @@ def plan_topic_removal(
     ``guarding`` checks before and after a removal of topics alone. Raises as ``check_has``."""
     tree, roots = read_scope(registry, whole.group, scope)
     check_has(whole, scope, tree)
-    everything = and_empty_group(registry, whole, tree)
-    emptied = everything is not tree
+    assert whole.tree is not None, "the group has something in ZooKeeper"
+    going = {node.path for node in tree.nodes}
+    emptied = GroupTree(whole.group, tuple(node for node in whole.tree.nodes if node.path not in going)).is_empty
     removal = ZnodeRemoval(tree, roots, guarding, check_after=guarding is not None)
-    if emptied:
-        removal = ZnodeRemoval(everything)
+    if emptied:  # as Kafka's own tool does
+        removal = ZnodeRemoval(whole.tree)
     warnings = [*whole.warnings, *staying_in_kafka(whole, scope), *foreign_note(tree.foreign, "deleted, too")]
     if emptied:
         warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
@@ -78,26 +77,10 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
     return GroupTree(group, kept, whole.unreadable), roots
 
 
-def and_empty_group(registry: Registry, whole: WholeGroup, tree: GroupTree) -> GroupTree:
-    """The nodes that go with those of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
-    tool does, unless ZooKeeper does not admit that; else those alone."""
-    assert whole.tree is not None, "the group has something in ZooKeeper"
-    going = {node.path for node in tree.nodes}
-    left = GroupTree(whole.group, tuple(node for node in whole.tree.nodes if node.path not in going))
-    if not left.is_empty:
-        return tree
-    try:
-        refuse_removal(registry, whole.tree, is_split=is_split(registry, whole.tree.nodes))
-    except RefusedError:
-        return tree
-    return whole.tree
-
-
 def check_has(whole: WholeGroup, scope: Scope, tree: GroupTree) -> None:
     """Raise ``NotFoundError`` where the group has nothing of these topics, ``RefusedError`` where its nodes cannot be
     read, or its offsets are in Kafka alone."""
-    if tree.unreadable:
-        raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", CREDENTIALS)
+    tree.require_readable()
     parents = {
         topic: (znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))
         for topic in scope.topics
@@ -177,9 +160,7 @@ def _read_members(registry: Registry, group: str) -> list[GroupMember]:
     unknown, an ``error``."""
     _, existing = registry.read([Sync(znodes.consumers()), Children(znodes.topics())])
     registered = read_tree(registry, group, [znodes.ids(group)])
-    if registered.unreadable:
-        message = f"the members of group {group} cannot be read: {listed(registered.unreadable)}"
-        raise RefusedError(message, CREDENTIALS)
+    registered.require_readable()
     selections = TopicSelections(existing if isinstance(existing, tuple) else ())
     nodes = {node.path: Node(node.data, node.stat) for node in registered.nodes}
     paths = {name: znodes.member_id(group, name) for name in registered.members}
@@ -239,7 +220,8 @@ def plan_release(
     """
     registered = read_tree(registry, group, [znodes.ids(group)])
     owners = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in scope.topics])
-    _check_readable(registered, owners)
+    registered.require_readable()
+    owners.require_readable()
     claims = [
         (topic, number, node)
         for topic, number, node in _claims(owners)
@@ -279,7 +261,7 @@ def _refuse_live(group: str, members: Collection[str], registry: Registry) -> Se
     """Raise ``RefusedError`` where one of them owns partitions through a session: its client lives. Transactions need
     no other guard."""
     owners = read_tree(registry, group, [znodes.owners(group)] if members else [])
-    _check_readable(owners)
+    owners.require_readable()
     for topic, number, node in _claims(owners):
         identity = identify_owner(node.text, members) if node.stat.owner else None
         if identity is not None:
@@ -311,14 +293,6 @@ def _claims(tree: GroupTree) -> list[tuple[str, int | None, TreeNode]]:
             match = _PARTITION.fullmatch(name)
             found.append((topic, None if match is None else int(match[1]), node))
     return sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
-
-
-def _check_readable(*trees: GroupTree) -> None:
-    if unreadable := [why for tree in trees for why in tree.unreadable]:
-        raise RefusedError(
-            f"nodes of group {trees[0].group} cannot be read: {listed(unreadable)}",
-            "connect with credentials that may read them",
-        )
 
 
 def _no_such_owner(

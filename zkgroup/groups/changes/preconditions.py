@@ -24,8 +24,7 @@ import msgspec
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy
-from zkgroup.groups.changes.access_lists import CREDENTIALS, readable_acl
-from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.group_tree import ADMINISTRATORS, read_tree, readable_acl
 from zkgroup.groups.snapshot.group_znodes import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import session_text
@@ -231,7 +230,7 @@ def _children(path: str, result: Result) -> tuple[str, ...]:
 
 
 def _not_known(why: str) -> RefusedError:
-    return RefusedError(f"whether the group is active is unknown: {why}", CREDENTIALS)
+    return RefusedError(f"whether the group is active is unknown: {why}", ADMINISTRATORS)
 
 
 def _export_parent(group: str) -> str:

@@ -14,13 +14,11 @@ from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.access_lists import require_acls
 from zkgroup.groups.changes.change_reports import note
-from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees, require_acls
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
-    CREDENTIALS,
     MAX_TRANSACTION_BYTES,
     RECONNECT_TIMEOUT,
     SteadyRegistry,
@@ -214,8 +212,7 @@ class _Removal(TransactionSeries[TreeNode]):
         ]
         if now.nodes:
             self._guard = list(self._guarding(self.registry))
-        if now.unreadable:
-            raise RefusedError(f"nodes of group {self._group} cannot be read: {listed(now.unreadable)}", CREDENTIALS)
+        now.require_readable()
         if live_owners := now.live_owners:
             raise RefusedError(
                 f"group {self._group} is in use: a session owns {listed(live_owners)}", "stop that client"

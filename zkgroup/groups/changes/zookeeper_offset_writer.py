@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes.access_lists import readable_acl
 from zkgroup.groups.changes.change_reports import Reporter, WriteReport, refuse_changed, reported
+from zkgroup.groups.changes.group_tree import readable_acl
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
@@ -69,7 +69,7 @@ def write_offsets(
     Everything is read before anything is written. With ``prune``, the node of a topic goes with the last of its
     offsets. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was
     applied. ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be
-    made, where they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
+    made, where they are not as that of the node above.
 
     The report has no ``unwritten`` where this returns. Raises ``RefusedError`` (the group is active, a node has changed
     since the plan, we may not change it) and ``UnreachableError``, both with the report so far; offsets of unknown
@@ -165,12 +165,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         if not topics:
             return []
         fixed = [znodes.consumers(), znodes.group(self.group), znodes.offsets(self.group)]
-        return fixed + self._ids_and_owners + [znodes.offset_topic(self.group, topic) for topic in topics]
-
-    @property
-    def _ids_and_owners(self) -> list[str]:
-        """Of ``ids`` and ``owners`` those that come with their access lists."""
-        return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
+        return fixed + [znodes.offset_topic(self.group, topic) for topic in topics]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
         """The offset in the node, None without one; and whether it is certain, unlike in an unreadable node."""
@@ -213,9 +208,6 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
         operations = [*self._parents(piece, reading), *reading.group.operations()]
-        # Behind these operations, which themselves make an ``ids`` that is missing, and delete it again.
-        created = [path for path in self._ids_and_owners if path in reading.above and _is_missing(reading.above[path])]
-        operations += [Create(path, acl=self.acls[path]) for path in created]
         deleted: dict[str, set[str]] = {}
         for write in piece:
             path, node = self._paths[write.key], reading.nodes[write.key]
@@ -235,7 +227,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
     def _parents(self, piece: Sequence[OffsetChange], reading: _Reading) -> Iterator[_Change]:
         new = (w.topic for w in piece if w.data is not None and reading.nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
-            if path not in self._ids_and_owners and (path not in reading.above or _is_missing(reading.above[path])):
+            if path not in reading.above or _is_missing(reading.above[path]):
                 yield Create(path, acl=self._inherited(path, reading))
 
     def _inherited(self, path: str, reading: _Reading) -> tuple[Acl, ...]:
