@@ -156,7 +156,8 @@ class Play:
     def _comes_to_rest(self) -> bool:
         """Within the bound. What a message under way may still take, as it comes late, moves the bound."""
         world = self.world
-        while (left := world.calm_at + BOUND - world.clock.now) > 0:
+        begun = world.clock.now
+        while (left := max(begun, world.calm_at) + BOUND - world.clock.now) > 0:
             if world.clock.run(left, world.owned_by_plan):
                 return True
         return False
