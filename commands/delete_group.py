@@ -198,7 +198,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
     lost = deleted_groups(saved, group, in_kafka=in_kafka)
     with open_registry(change.settings) as registry:
-        open_questions = backups.check_cluster(saved, backups.read_cluster(registry), path)
+        backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
         making = {row.group for row in rows if row.action == "make"}
         applier = Applier(registry, brokers_of(change.settings, registry), change.settings.timeout)
@@ -209,8 +209,6 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         change.warn(describe_omitted(saved))
         if plan is not None:
             change.examine(applier, plan)
-        else:
-            change.warn(open_questions)
         if not change.is_wanted(len(making) + count):
             return
         outcome = restore(registry, [one for one in lost if one.group in making])

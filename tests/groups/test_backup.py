@@ -87,7 +87,7 @@ def test_what_was_tampered_with(tmp_path: Path) -> None:
             UsageError, match=f"{path} was tampered with: '{foreign}' is no node of (a group|group g): "
         ):
             backup.check_fits(backup.read(path), HERE, "g", path)
-    assert backup.check_fits(SAVED, HERE, "g", path) == []
+    backup.check_fits(SAVED, HERE, "g", path)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,9 @@ def test_permissions_that_no_access_list_can_have(tmp_path: Path, permissions: i
 
 
 def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
-    """Taken for the cluster at the same address, which is said; refused at any other."""
+    """Taken for the cluster at the same address; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))
-    (message,) = backup.check_fits(nameless, HERE, "g", tmp_path)
-    assert "names no cluster" in message
+    backup.check_fits(nameless, HERE, "g", tmp_path)
     with pytest.raises(RefusedError, match="another cluster"):
         backup.check_fits(nameless, Cluster("other:1", "abc"), "g", tmp_path)
 

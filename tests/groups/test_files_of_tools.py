@@ -1,8 +1,6 @@
-"""Files of offsets as other tools print them: tables, heads in several spellings, Burrow's JSON, old ends of lines."""
+"""Files of offsets as other tools print them: tables, heads in several spellings, old ends of lines."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -32,27 +30,6 @@ CHECKER = """\
 Group           Topic                          Pid Offset          logSize         Lag             Owner
 g1              orders                         0   5               1000            995             none
 """
-BURROW_STATUS = json.dumps(
-    {
-        "error": False,
-        "message": "consumer status returned",
-        "status": {
-            "cluster": "c",
-            "group": "g1",
-            "partitions": [
-                {"topic": "orders", "partition": 0, "start": {"offset": 4}, "end": {"offset": 5, "lag": 0}},
-                {"topic": "orders", "partition": 1, "start": None, "end": None},
-            ],
-        },
-    }
-)
-BURROW_TOPICS = json.dumps(
-    {
-        "error": False,
-        "message": "consumer topic offsets returned",
-        "topics": {"orders": [{"offsets": [None, {"offset": 3}, {"offset": 5}]}, {"offsets": []}]},
-    }
-)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +41,6 @@ BURROW_TOPICS = json.dumps(
         (f"Consumer group 'g1' is rebalancing.\n{DESCRIBE_1_1}", "g1", {P("orders", 0): 5, P("orders", 1): None}),
         (DESCRIBE_0_8, "g1", {P("orders", 0): 5}),
         (CHECKER, "g1", {P("orders", 0): 5}),
-        (BURROW_STATUS, "g1", {P("orders", 0): 5}),
-        (BURROW_TOPICS, None, {P("orders", 0): 5}),
         ("orders,0,5\rorders,1,6\r", None, {P("orders", 0): 5, P("orders", 1): 6}),
         ("/consumers/g1/offsets/orders/0:5\r\r/consumers/g1/offsets/t/1:6", "g1", {P("orders", 0): 5, P("t", 1): 6}),
         ('{"groupid": "g1",\r"offsets":\r{"orders": {"0": 5}}}', "g1", {P("orders", 0): 5}),
@@ -86,8 +61,6 @@ def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, i
         (b'orders,0,"5', "is no CSV: a quote in it does not end, or text follows it"),
         (b"Consumer group 'g1' does not exist.\n", "where 3 are expected"),
         (b'{"error": true, "message": "cluster or consumer not found"}', "no partitions with offsets"),
-        (b'{"error": false, "message": "", "topics": {"orders": [{"offsets": 5}]}}', "f has no offsets"),
-        (b'{"error": false, "message": "", "status": {"partitions": [{"end": {"offset": 1}}]}}', "a row without topic"),
     ],
 )
 def test_what_cannot_be_read(data: bytes, why: str) -> None:

@@ -70,15 +70,6 @@ def test_pieces_make_their_own_parents(registry: Registry, unique: Callable[[str
     assert values(registry, group, *wanted) == list(wanted.values())
 
 
-def test_the_last_offset_takes_its_topic_along(registry: Registry, make_group: Build) -> None:
-    """With prune a topic's node goes when nothing is left below it, and stays while something is."""
-    group = make_group({P("t", 0): 1, P("t", 1): 2, P("u", 0): 3, P("u", 1): 4})
-    gone = {P("t", 0): None, P("t", 1): None, P("u", 0): None}
-    write_offsets(registry, group, plan(registry, group, gone), prune=True)
-    assert registry.read([Children(znodes.offsets(group))]) == [("u",)]
-    assert values(registry, group, P("u", 1)) == [4]
-
-
 # --- connections ----------------------------------------------------------------------------------------------------
 
 

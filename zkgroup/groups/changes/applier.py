@@ -32,7 +32,7 @@ from zkgroup.groups.snapshot.broker_queries import FindBrokers, answer_timeout
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Get, Node
+from zkgroup.protocol.operations import Get, Node
 from zkgroup.text import are, counted, group_command, listed
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ class Applier:
                 check_before(self.brokers(), plan.group, kafka, self.timeout)
         if zookeeper:
             assert self.registry is not None, "offsets in ZooKeeper were read from it"
-            prune = plan.undone is not None
-            write_offsets(self.registry, plan.group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls)
+            write_offsets(self.registry, plan.group, zookeeper, go_on=plan.go_on, acls=plan.acls)
         if not kafka:
             return
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
@@ -253,10 +252,6 @@ class Applier:
                     group_command("offsets", plan.group),
                 ),
             )
-        children = Children(znodes.offsets(plan.group))
-        if plan.undone is not None and self.registry is not None and self.registry.read([children]) == [()]:
-            removing = Remedy("remove its nodes", group_command("delete-group", plan.group, "--execute"))
-            warnings.append(Notice(f"group {plan.group} has no offsets in ZooKeeper any more", removing))
         return warnings
 
     def _read_logs(self, keys: Sequence[TopicPartition], warnings: list[str | Notice]) -> Mapping[TopicPartition, Log]:

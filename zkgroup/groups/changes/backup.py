@@ -134,13 +134,13 @@ def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], 
     return Cluster(settings.bootstrap, cluster_id(settings, timeout))
 
 
-def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list[str]:
+def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> None:
     """Raise ``RefusedError`` where the backup was made of another group or cluster, ``UsageError`` where it was
-    tampered with. Returns warnings."""
+    tampered with."""
     if backup.group != group:
         raise RefusedError(f"{path} was made of group {backup.group}, not of {group}", "name that group")
     check_nodes(backup, path)
-    return check_cluster(backup, cluster, path)
+    check_cluster(backup, cluster, path)
 
 
 def check_nodes(backup: Backup, path: Path) -> None:
@@ -170,17 +170,14 @@ def group_of(path: str) -> str:
     return names[0]
 
 
-def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
-    """Raise ``RefusedError`` where the backup was made of another cluster. Returns warnings."""
+def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> None:
+    """Raise ``RefusedError`` where the backup was made of another cluster."""
     if not backup.cluster.is_same(cluster):
         raise RefusedError(
             f"{path} was made of another cluster, {backup.cluster.connect}{backup.cluster.description}; this is"
             f" {cluster.connect}{cluster.description}",
             "connect to that one",
         )
-    if backup.cluster.id is None and backup.cluster.created is None and (cluster.id or cluster.created):
-        return [f"{path} names no cluster: zkgroup assumes this one, which has the same address"]
-    return []
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

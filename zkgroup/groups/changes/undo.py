@@ -3,7 +3,7 @@ is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +14,13 @@ from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, Unreacha
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, SavedOffset, group_of
-from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.current_offsets import OffsetReader, offset_in
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import note_range, plan_of, warn_of_new_group, with_times
-from zkgroup.groups.changes.znode_transactions import TransactionSeries, cost, first_batch
+from zkgroup.groups.changes.znode_transactions import TransactionSeries, change_groups, cost, first_batch
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.group_znodes import java_long
@@ -51,7 +50,7 @@ def plan_group_undo(
     if backup.nodes and not backup.offsets and not nodes_too:
         command = group_command("delete-group", group, "--undo", str(path))
         raise UsageError(f"{path} has nodes, and no offsets by themselves", Remedy("see what restores them", command))
-    open_questions = backups.check_fits(backup, applier.cluster(), group, path)
+    backups.check_fits(backup, applier.cluster(), group, path)
     offsets = [
         offset
         for offset in backup.offsets
@@ -66,11 +65,7 @@ def plan_group_undo(
         needs_logs=False,
     )
     rows = with_times(applier, plan_undo(offsets, current.partitions), current.partitions)
-    warnings: list[str | Notice] = [
-        *open_questions,
-        *current.snapshot.all_warnings,
-        *warn_of_new_group(current.snapshot, rows),
-    ]
+    warnings: list[str | Notice] = [*current.snapshot.all_warnings, *warn_of_new_group(current.snapshot, rows)]
     if backup.nodes and not nodes_too:
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
@@ -241,27 +236,12 @@ def add_kafka_offsets(rows: Sequence[CandidateGroup], group: str, offsets: int) 
 
 
 def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, ZkgroupError | None]:
-    """Create missing nodes. For each group None, or the error: a group that is refused does not stop others. An
-    interruption carries a note of how many are restored."""
-    outcome: dict[str, ZkgroupError | None] = {}
-    with ExitStack() as opened:
-        for one in lost:
-            try:
-                restoration = _Restoration(registry, opened, one)
-                restoration.run()
-                registry = restoration.registry  # it may be another by now
-            except UnreachableError as error:
-                return outcome | {rest.group: error for rest in lost if rest.group not in outcome}
-            except ZkgroupError as error:
-                outcome[one.group] = error
-            except BaseException as stop:
-                made = sum(error is None for error in outcome.values())
-                message = f"{made} of {counted(len(lost), 'group')} are restored, group {one.group} perhaps in part"
-                note(stop, message, GO_ON)
-                raise
-            else:
-                outcome[one.group] = None
-    return outcome
+    """Create missing nodes: ``change_groups``."""
+
+    def restoring(one: DeletedGroup) -> Callable[[Registry, ExitStack], _Restoration]:
+        return lambda registry, opened: _Restoration(registry, opened, one)
+
+    return change_groups(registry, {one.group: restoring(one) for one in lost}, "restored")
 
 
 class _Restoration(TransactionSeries[Create]):

@@ -8,34 +8,32 @@ with a guard that fails once the group has become active; if one is refused, the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import note
-from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees, require_acls
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, require_acls
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     MAX_TRANSACTION_BYTES,
     RECONNECT_TIMEOUT,
-    SteadyRegistry,
     TransactionSeries,
+    change_groups,
     cost,
     first_batch,
     not_allowed,
 )
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import OPEN, Acl, Code, Create, Delete, Failure, Node, Result, Transaction
+from zkgroup.protocol.operations import OPEN, Acl, Code, Create, Delete, Failure, Node
 from zkgroup.text import are, counted, listed
 
 log = logging.getLogger(__name__)
 
 _PROBE: Final = "zkgroup-probe"
-#: Groups that are read, and removed, at once.
-BATCH: Final = 250
 
 
 def remove_nodes(
@@ -72,60 +70,14 @@ def remove_empty_group(registry: Registry, group: str) -> bool:
 def remove_groups(
     registry: Registry, trees: Iterable[GroupTree], reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> dict[str, ZkgroupError | None]:
-    """Remove many groups, each wholly or not at all where one transaction suffices. For each group None, or why it was
-    not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is reported as failed,
-    and those whose answer was lost as not known. An interruption carries a note of how many are removed."""
-    outcome: dict[str, ZkgroupError | None] = {}
-    everything = list(trees)
-    with ExitStack() as opened:
-        steady = SteadyRegistry(registry, opened, reconnect_timeout)
-        try:
-            for start in range(0, len(everything), BATCH):
-                _remove_batch(steady, everything[start : start + BATCH], outcome)
-        except UnreachableError as error:
-            unknown = UnreachableError(f"whether it is deleted is not known: {error.message}", error.remedy)
-            unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
-            return {tree.group: unknown for tree in everything} | outcome
-        except BaseException as stop:
-            gone = sum(error is None for error in outcome.values())
-            done = f"{gone} of {counted(len(everything), 'group')} {are(gone)} known to be deleted"
-            note(stop, done, "run it again to go on; the backup has them all")
-            raise
-    return outcome
+    """Remove many groups, each wholly or not at all where one transaction suffices: ``change_groups``."""
 
+    def removing(tree: GroupTree) -> Callable[[Registry, ExitStack], _Removal]:
+        return lambda registry, opened: _Removal(
+            registry, ZnodeRemoval(tree), MAX_TRANSACTION_BYTES, reconnect_timeout, opened
+        )
 
-def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
-    """Those that are as planned in one go; whatever is unclear one by one, which gives the reason."""
-    registry = steady.registry
-    now = read_trees(registry, {tree.group: [znodes.group(tree.group)] for tree in trees})
-    plain: list[GroupTree] = []
-    for tree in trees:
-        same = [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
-        in_use = tree.live_owners or tree.members or tree.unreadable
-        if same and tree.nodes and not in_use and not is_split(registry, tree.nodes):
-            plain.append(tree)
-    try:
-        results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
-    except UnreachableError:  # the session is over: what was answered before is not known either
-        results = [Failure(Code.CONNECTION_LOSS)] * len(plain)
-    outcome |= {tree.group: None for tree, one in zip(plain, results, strict=True) if not isinstance(one, Failure)}
-    if any(isinstance(one, Failure) and one.code is Code.CONNECTION_LOSS for one in results):
-        steady.read_back([])  # then it is decided what was applied: a group that is gone already is no error
-    for tree in trees:
-        if tree.group in outcome:
-            continue
-        try:
-            remove_nodes(steady.registry, ZnodeRemoval(tree))
-            outcome[tree.group] = None
-        except UnreachableError:
-            raise
-        except ZkgroupError as error:
-            outcome[tree.group] = error
-
-
-def _is_there(node: TreeNode, found: Result) -> bool:
-    """Whether what was read is the very node, and not one that was recreated."""
-    return isinstance(found, Node) and found.stat.czxid == node.stat.czxid
+    return change_groups(registry, {tree.group: removing(tree) for tree in trees}, "deleted")
 
 
 def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
@@ -133,11 +85,6 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
     last = (znodes.ids(group), znodes.group(group))
     ordered = sorted(nodes, key=lambda node: (node.path in last, -node.path.count("/"), node.path))
     return [Delete(node.path, node.stat.version) for node in ordered]
-
-
-def is_split(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
-    """Whether removing these nodes takes more than one transaction."""
-    return sum(cost(node.path, registry.settings) for node in nodes) > MAX_TRANSACTION_BYTES
 
 
 class _Removal(TransactionSeries[TreeNode]):
@@ -256,7 +203,7 @@ class _Removal(TransactionSeries[TreeNode]):
         (there,) = self.read_back([node.path], reconnect_timeout)
         if isinstance(there, Failure) and there.code is not Code.NO_NODE:
             raise not_allowed(f"cannot read {node.path}", there)
-        return not _is_there(node, there)
+        return not isinstance(there, Node) or there.stat.czxid != node.stat.czxid  # it was recreated since
 
     def _cost(self, deletion: Delete) -> int:
         return cost(deletion.path, self.registry.settings) * (3 if self._removal.permanent else 1)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.groups.changes.change_reports import note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import CHANGED, Acl, Code, Create, Delete, Failure, Get, Result, SetData, Sync
+from zkgroup.text import are, counted
 
 T = TypeVar("T")
 
@@ -54,14 +56,31 @@ def not_allowed(what: str, failure: Failure) -> ZkgroupError:
     return kind(f"{what}: {failure.words}", CREDENTIALS)
 
 
-class SteadyRegistry:
-    """A registry that is replaced when its session is over. ``reconnect_timeout``: how many seconds a lost ZooKeeper is
-    waited for. ``opened`` closes what is opened on the way."""
+class TransactionSeries(ABC, Generic[T]):
+    """A change in transactions of at most ``limit`` bytes, one after the other. ``registry`` is replaced when its
+    session is over; ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for; ``opened`` closes what is
+    opened on the way. ``_under_way``: the items of a transaction whose outcome is unknown."""
 
-    def __init__(self, registry: Registry, opened: ExitStack, reconnect_timeout: float = RECONNECT_TIMEOUT) -> None:
+    #: What a transaction does to a node.
+    verb: str
+
+    def __init__(
+        self,
+        registry: Registry,
+        opened: ExitStack,
+        reconnect_timeout: float = RECONNECT_TIMEOUT,
+        limit: int = MAX_TRANSACTION_BYTES,
+    ) -> None:
         self.registry = registry
         self._reconnect_timeout = reconnect_timeout
         self._opened = opened
+        self._limit = limit
+        self._attempts = 0
+        self._under_way: Collection[T] = ()
+
+    @abstractmethod
+    def run(self) -> object:
+        """Make the change. Raises ``ZkgroupError``."""
 
     def read_back(self, paths: Sequence[str], reconnect_timeout: float | None = None) -> list[Result]:
         """The nodes after a lost answer. A transaction that is not applied by then never will be.
@@ -83,26 +102,6 @@ class SteadyRegistry:
                 time.sleep(_POLL)
             else:
                 return results
-
-
-class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
-    """A change in transactions of at most ``limit`` bytes, one after the other. ``_under_way``: the items of a
-    transaction whose outcome is unknown."""
-
-    #: What a transaction does to a node.
-    verb: str
-
-    def __init__(
-        self,
-        registry: Registry,
-        opened: ExitStack,
-        reconnect_timeout: float = RECONNECT_TIMEOUT,
-        limit: int = MAX_TRANSACTION_BYTES,
-    ) -> None:
-        super().__init__(registry, opened, reconnect_timeout)
-        self._limit = limit
-        self._attempts = 0
-        self._under_way: Collection[T] = ()
 
     @abstractmethod
     def _was_applied(self, items: Collection[T], reconnect_timeout: float | None = None) -> bool:
@@ -150,3 +149,31 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
         self._attempts += 1
         if self._attempts >= _MAX_ATTEMPTS:
             raise last
+
+
+def change_groups(
+    registry: Registry, changes: Mapping[str, Callable[[Registry, ExitStack], TransactionSeries[Any]]], done: str
+) -> dict[str, ZkgroupError | None]:
+    """Run the change of each group, after which it is ``done``. For each None, or why not: one that is refused does not
+    stop the others. A lost ZooKeeper does: what becomes of the rest is reported as not known. An interruption carries a
+    note of how many are done."""
+    outcome: dict[str, ZkgroupError | None] = {}
+    with ExitStack() as opened:
+        for group, change in changes.items():
+            series = change(registry, opened)
+            try:
+                series.run()
+                outcome[group] = None
+            except UnreachableError as error:
+                unknown = UnreachableError(f"whether it is {done} is not known: {error.message}", error.remedy)
+                unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
+                return dict.fromkeys(changes, unknown) | outcome
+            except ZkgroupError as error:
+                outcome[group] = error
+            except BaseException as stop:
+                count = sum(error is None for error in outcome.values())
+                known = f"{count} of {counted(len(changes), 'group')} {are(count)} known to be {done}"
+                note(stop, known, "run it again to go on; the backup has them all")
+                raise
+            registry = series.registry  # it may be another by now
+    return outcome

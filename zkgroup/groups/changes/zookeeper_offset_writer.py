@@ -36,7 +36,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
     OPEN,
     Acl,
-    Children,
     Code,
     Create,
     Delete,
@@ -59,24 +58,22 @@ def write_offsets(
     writes: Sequence[OffsetChange],
     *,
     transaction_bytes: int = MAX_TRANSACTION_BYTES,
-    prune: bool = False,
     reconnect_timeout: float = RECONNECT_TIMEOUT,
     go_on: str = GO_ON,
     acls: Mapping[str, tuple[Acl, ...]] | None = None,
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``transaction_bytes``.
 
-    Everything is read before anything is written. With ``prune``, the node of a topic goes with the last of its
-    offsets. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was
-    applied. ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be
-    made, where they are not as that of the node above.
+    Everything is read before anything is written. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited
+    for, to learn whether a transaction was applied. ``go_on``: the remedy where only a part is
+    written. ``acls``: the access lists of nodes that are to be made, where they are not as that of the node above.
 
     The report has no ``unwritten`` where this returns. Raises ``RefusedError`` (the group is active, a node has changed
     since the plan, we may not change it) and ``UnreachableError``, both with the report so far; offsets of unknown
     outcome are ``doubtful``. An interruption carries it as a note.
     """
     with ExitStack() as opened:
-        writing = _ZooKeeperOffsetWriting(registry, group, writes, transaction_bytes, prune, reconnect_timeout, opened)
+        writing = _ZooKeeperOffsetWriting(registry, group, writes, transaction_bytes, reconnect_timeout, opened)
         writing.go_on = go_on
         writing.acls = acls or {}
         with reported(writing):
@@ -85,13 +82,11 @@ def write_offsets(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
-    ``siblings``: all offset nodes of a topic of which some are to be deleted."""
+    """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created."""
 
     group: InactiveGroup
     nodes: Mapping[TopicPartition, Node | None]
     above: Mapping[str, Result]
-    siblings: Mapping[str, frozenset[str]]
 
 
 class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
@@ -103,13 +98,11 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         group: str,
         writes: Sequence[OffsetChange],
         transaction_bytes: int,
-        prune: bool,
         reconnect_timeout: float,
         opened: ExitStack,
     ) -> None:
         super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
         self.group = group
-        self._prune = prune
         self.acls: Mapping[str, tuple[Acl, ...]] = {}
         # In their order, so that a piece is described in few words.
         self._todo: dict[TopicPartition, OffsetChange] = {
@@ -149,16 +142,8 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         left = [write for write in writes if write.key in self._todo]
         topics = sorted({w.topic for w in left if w.data is not None and nodes[w.key] is None})
         above = [GetAcl(path) for path in self._above(topics)]
-        emptied = sorted({w.topic for w in left if w.data is None}) if self._prune else []
-        lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
-        found = self.registry.read([*above, *lists])
-        names = zip(emptied, found[len(above) :], strict=True)
-        return _Reading(
-            inactive,
-            nodes,
-            {op.path: result for op, result in zip(above, found, strict=False)},
-            {topic: frozenset(result) for topic, result in names if isinstance(result, tuple)},
-        )
+        found = zip(above, self.registry.read(above), strict=True)
+        return _Reading(inactive, nodes, {op.path: result for op, result in found})
 
     def _above(self, topics: Sequence[str]) -> list[str]:
         """The nodes above these topics' offsets, from the top."""
@@ -208,20 +193,14 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
         operations = [*self._parents(piece, reading), *reading.group.operations()]
-        deleted: dict[str, set[str]] = {}
         for write in piece:
             path, node = self._paths[write.key], reading.nodes[write.key]
             if write.data is None:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
-                deleted.setdefault(write.topic, set()).add(str(write.partition))
             elif node is None:
                 operations.append(Create(path, write.data, acl=self._inherited(path, reading)))
             else:
                 operations.append(SetData(path, write.data, node.stat.version))
-        kept = {write.topic for write in piece if write.data is not None}
-        for topic, names in deleted.items():
-            if topic not in kept and topic in reading.siblings and reading.siblings[topic] <= names:
-                operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
     def _parents(self, piece: Sequence[OffsetChange], reading: _Reading) -> Iterator[_Change]:

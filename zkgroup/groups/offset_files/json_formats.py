@@ -1,4 +1,4 @@
-"""Offset files in JSON: kafka-utils', Spark's, Burrow's, and the rows that zkgroup itself prints."""
+"""Offset files in JSON: kafka-utils', Spark's, and the rows that zkgroup itself prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPARK_PLACES: Final[dict[int, Wanted]] = {-2: "earliest", -1: "latest"}
 _ROW_OFFSETS: Final = ("offset", "target", "committed")
 #: The cluster's id, and the creation of its ``/consumers``.
 CLUSTER_KEYS: Final = ("cluster_id", "consumers_made")
-# An offset takes one name where they are below their topics; some ten in a table's row, some fifty in Burrow's answers.
+# An offset takes one name where they are below their topics; some ten in a table's row.
 _MAX_NAMES: Final = MAX_ENTRIES + 100_000
 _MAX_NAMES_IN_ROWS: Final = 5 * MAX_ENTRIES
 
@@ -27,7 +27,6 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
     kafka-utils: ``{"groupid": "g", "offsets": {"topic": {"0": 123}}}``, as kafka-consumer-manager's offset_save
     writes. Spark: ``{"topic": {"0": 123}}``, where −2 is the earliest offset and −1 the latest. Rows: a list of objects
     with ``topic``, ``partition`` and ``target`` or ``committed``, or an object that has such a list as ``partitions``.
-    Burrow (1.0 and later): what ``/v3/kafka/CLUSTER/consumer/GROUP`` answers, and ``…/status`` and ``…/lag`` below it.
     """
     value = parse_json(text, entries)
     if isinstance(value, list) and forced != "spark":
@@ -48,8 +47,6 @@ def _read_object(entries: Entries, value: dict[str, Any], *, is_forced: bool) ->
     rows, topics = value.get("partitions"), value.get("offsets")
     if isinstance(rows, list):
         _read_rows(entries, rows, _group(entries, value, "group"), ("partitions",))
-    elif list(value)[:2] == ["error", "message"] and not value.keys().isdisjoint(("status", "topics")):
-        _read_burrow(entries, value)
     elif is_forced or isinstance(value.get("groupid"), str) or _has_topics(topics):
         if not isinstance(topics, dict):
             entries.fail((), 'has no object "offsets"', ELSEWHERE)
@@ -96,25 +93,6 @@ def parse_json(text: str, entries: Entries) -> Any:
         raise UsageError(f"{entries.name} has a number that is no offset", ELSEWHERE) from None
     except RecursionError:
         raise UsageError(f"{entries.name} is nested too deeply to hold offsets", ELSEWHERE) from None
-
-
-def _read_burrow(entries: Entries, value: dict[str, Any]) -> None:
-    """Read the newest commit of each partition."""
-    status = value.get("status")
-    if isinstance(status, dict):
-        group, rows = _group(entries, status, "group"), status.get("partitions")
-        for number, row in enumerate(rows if isinstance(rows, list) else []):
-            end = row.get("end") if isinstance(row, dict) else None
-            if isinstance(end, dict):
-                _add(entries, ("status", "partitions", number), group, {**row, **end})
-        return
-    topics = value.get("topics")
-    for topic, partitions in topics.items() if isinstance(topics, dict) else ():
-        for number, one in enumerate(partitions if isinstance(partitions, list) else []):
-            commits = one.get("offsets") if isinstance(one, dict) else None
-            seen = [commit for commit in commits if isinstance(commit, dict)] if isinstance(commits, list) else []
-            if seen:
-                _add(entries, ("topics", topic, number), None, {**seen[-1], "topic": topic, "partition": number})
 
 
 def _has_topics(offsets: Any) -> bool:

@@ -15,22 +15,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import hashlib
 import io
 import json
-import os
 import re
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.atomic_file import write_atomically
 from zkgroup.groups.offset_files.file_entries import ELSEWHERE, Entries, FileFormat, OffsetFile
@@ -146,12 +143,10 @@ def _plain(topic: str, form: FileFormat) -> str:
 _STAMP: Final = "%Y-%m-%dT%H%M%S.%f"
 _NAME: Final = r"\.([12]\d{3}-[01]\d-[0-3]\dT[0-2]\d{5}\.\d{3})Z\.(?:txt|csv|json)"
 _ENDINGS: Final = {"csv": "csv", "json": "json", "spark": "json"}
-#: How long to wait for another run that writes there, in seconds.
-LOCK_TIMEOUT: Final = 10.0
 
 
 class Series:
-    """The files of a group in ``folder``. A lock file keeps overlapping runs from removing each other's files."""
+    """The files of a group in ``folder``."""
 
     def __init__(self, folder: Path, group: str, form: str | None) -> None:
         self._folder = folder
@@ -171,12 +166,11 @@ class Series:
         """Write one more, and remove all but the ``keep`` newest. Raises ``ZkgroupError``; nothing is removed then."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with self._locked():
-                path = self._next_name()
-                write_atomically(str(path), text)
-                if keep is not None:
-                    for old in self.files()[:-keep]:
-                        old.unlink(missing_ok=True)
+            path = self._next_name()
+            write_atomically(str(path), text)
+            if keep is not None:
+                for old in self.files()[:-keep]:  # another run may have done so
+                    old.unlink(missing_ok=True)
         except OSError as error:
             raise ZkgroupError(f"cannot write to {self._folder}: {error.strerror}", "choose another folder") from None
         return path
@@ -194,23 +188,3 @@ class Series:
                     moment, datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC) + timedelta(milliseconds=1)
                 )
         return self._folder / f"{self._stem}.{moment.strftime(_STAMP)[:-3]}Z.{self._ending}"
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self._folder / f".{self._stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            until = time.monotonic() + LOCK_TIMEOUT
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise RefusedError(
-                            f"another run has been writing to {self._folder} for {LOCK_TIMEOUT:g} s",
-                            "check that process",
-                        ) from None
-                    time.sleep(0.05)
-            yield
-        finally:
-            os.close(descriptor)
