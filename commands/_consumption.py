@@ -1,18 +1,15 @@
 """Consuming: which topics, when to leave, and the wait until then; and ``consume`` without a group, which leaves
-nothing behind, and follows new topics and partitions."""
+nothing behind."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig
-from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, ZkgroupError, did_you_mean
 
 from ._context import bootstrap_brokers, open_registry
 from ._message_sink import Sink
@@ -58,12 +55,6 @@ class Subscription:
                 raise NotFoundError(f"no topic {topic}", remedy)
         return self.topics
 
-    def still_among(self, known: Collection[str], config: ConsumerConfig) -> tuple[str, ...]:
-        """As ``among``, but a named one may be gone."""
-        if self.filter is not None:
-            return self.among(sorted(known), config)
-        return tuple(topic for topic in self.topics if topic in known)
-
     @property
     def matches_nothing(self) -> str:
         """The problem of a filter that no topic passes."""
@@ -100,6 +91,13 @@ class Consumption:
 
         kafka, listener, timeout = self.config.kafka, self.config.listener, self.settings.timeout
         return Brokers(registry.read, kafka, timeout=timeout, listener=listener, silent_level=silent).settings()
+
+    def brokers(self, *, silent: int) -> KafkaSettings:
+        """The brokers: those that are named, else the registered ones."""
+        if (named := self.named_brokers()) is not None:
+            return named
+        with open_registry(self.settings) as registry:
+            return self.registered_brokers(registry, silent=silent)
 
     def log_ends(self, kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where the logs end, if that matters."""
@@ -148,12 +146,6 @@ def exit_code(sink: Sink, stop: StopRequest, unwritten: str) -> int:
     return stop.exit_code
 
 
-#: Seconds between two searches for new partitions.
-FOLLOW_INTERVAL: Final = 5.0
-#: Seconds that the end of a search is waited for; brokers that do not answer are not.
-CLOSE_TIMEOUT: Final = 0.5
-
-
 def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
     """Print until it is time to leave, in no group. Returns the exit code. ``numbers``: only these partitions."""
     from zkgroup.connector.stream import Feed, make_streams
@@ -174,19 +166,9 @@ def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
         )
         feed = Feed(stream)
         feed.assign(1, starts)
-
-        missed: Counter[str] = Counter()
-
-        def find_new() -> Mapping[TopicPartition, int]:
-            return _new_partitions(kafka, asked, stream.positions, missed)
-
-        # Partitions that were named stay as they are.
-        fixed = asked.until_end or bool(numbers)
-        following = nullcontext() if fixed else _following(find_new, lambda new: feed.assign_more(1, new))
         try:
             sink.start([stream])
-            with following:
-                wait_until_time_to_leave(asked, stop, lambda: sink.missing(ends))
+            wait_until_time_to_leave(asked, stop, lambda: sink.missing(ends))
             sink.stop()
             sink.wait(LAST_WRITE)
         finally:
@@ -205,16 +187,11 @@ def _prepare(
 
     assert asked.start is not None, "only a member may leave that to its group"
     subscription, timeout = asked.subscription, asked.settings.timeout
-    kafka = asked.named_brokers()
-    if kafka is None:
-        with open_registry(asked.settings) as registry:
-            kafka = asked.registered_brokers(registry, silent=logging.WARNING)
+    kafka = asked.brokers(silent=logging.WARNING)
     known = topics(kafka, timeout)
     selected = subscription.among(sorted(known), asked.config)
     if not selected:
-        if asked.until_end or numbers:
-            raise subscription.nothing_found()
-        log.warning("%s: %s", subscription.matches_nothing, WAITING)
+        raise subscription.nothing_found()
     partitions = [TopicPartition(topic, number) for topic in selected for number in numbers or known[topic]]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:
@@ -224,64 +201,3 @@ def _prepare(
             )
     ends = asked.log_ends(kafka, partitions)
     return kafka, resolve_start(kafka, partitions, asked.start, timeout), ends
-
-
-def _new_partitions(
-    kafka: KafkaSettings, asked: Consumption, read: Collection[TopicPartition], missed: Counter[str]
-) -> Mapping[TopicPartition, int]:
-    """New partitions, each with its log start. One whose log start is not known yet is left for the next time. Warns of
-    topics that are read and not there any more, when that has been ``missed`` twice: a broker that has just started may
-    not know all topics."""
-    from zkgroup.clients.kafka.client import topics
-    from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-    from zkgroup.protocol.names import TopicPartition
-
-    timeout = asked.settings.timeout
-    known = topics(kafka, timeout)
-    for topic in sorted({partition.topic for partition in read}):
-        missed[topic] = 0 if topic in known else missed[topic] + 1
-        if missed[topic] == 2:
-            log.warning("topic %s is gone: if it is recreated, start anew to read it from its beginning", topic)
-    selected = asked.subscription.still_among(known, asked.config)
-    new = [one for topic in selected for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
-    found = log_offsets(kafka, new, timeout) if new else {}
-    return {partition: log.start for partition, log in found.items() if isinstance(log, LogRange)}
-
-
-@contextmanager
-def _following(
-    find_new: Callable[[], Mapping[TopicPartition, int]], read: Callable[[Mapping[TopicPartition, int]], None]
-) -> Iterator[None]:
-    """Read new partitions as well, on a thread of its own. A group would hear of them by itself.
-
-    ``find_new`` returns partitions that are not read yet, each with its first offset; ``read`` begins to read them. An
-    error is logged once, and the next interval tries again.
-    """
-    over, ended = threading.Event(), threading.Event()  # a join that a signal interrupts would take it for ended
-
-    def run() -> None:
-        reported = ""
-        try:
-            while not over.wait(FOLLOW_INTERVAL):
-                try:
-                    new = find_new()
-                except UnreachableError as error:
-                    log.debug("looking for new partitions: %s", error)  # the reader warns of it
-                except ZkgroupError as error:
-                    if str(error) != reported:
-                        reported = str(error)
-                        log.warning("looking for new partitions: %s", error)
-                else:
-                    if new and not over.is_set():
-                        log.info("new: %s", ", ".join(map(str, new)))
-                        read(new)
-        finally:
-            ended.set()
-
-    # A daemon: a broker that does not answer must not keep the process from ending.
-    threading.Thread(target=run, name="zkgroup-following", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-        ended.wait(CLOSE_TIMEOUT)

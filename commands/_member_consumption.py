@@ -25,7 +25,6 @@ from ._context import open_registry, zookeeper_settings
 from ._signals import StopRequest, Terminated
 
 if TYPE_CHECKING:
-    from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.connector import Rebalance, Stream
     from zkgroup.connector.consumer_connector import ConsumerConnector
     from zkgroup.protocol.names import TopicPartition
@@ -187,7 +186,7 @@ def _kafka_member(asked: Consumption, membership: Membership, checked: _Checked)
     given = "partition.assignment.strategy" in config.explicit
     return KafkaConnector(
         config,
-        lambda: _brokers(asked),
+        lambda: asked.brokers(silent=logging.DEBUG),
         start=asked.start,
         strategies=(config.partition_assignment_strategy,) if given else STRATEGIES,
         properties=membership.properties,
@@ -219,13 +218,6 @@ def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callabl
         )
 
 
-def _brokers(asked: Consumption) -> KafkaSettings:
-    if (kafka := asked.named_brokers()) is not None:
-        return kafka
-    with open_registry(asked.settings) as registry:
-        return asked.registered_brokers(registry, silent=logging.DEBUG)
-
-
 def _check_kafka(asked: Consumption) -> _Checked:
     """Do the topics exist, can such groups be joined, is there a group of that name in ZooKeeper?"""
     from zkgroup.clients.kafka.client import topics
@@ -233,7 +225,7 @@ def _check_kafka(asked: Consumption) -> _Checked:
     from zkgroup.protocol.names import TopicPartition
 
     subscription = asked.subscription
-    kafka = _brokers(asked)
+    kafka = asked.brokers(silent=logging.DEBUG)
     check_release(kafka)
     known = topics(kafka, asked.settings.timeout)
     selected = subscription.among(sorted(known), asked.config)

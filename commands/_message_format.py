@@ -1,9 +1,7 @@
 r"""Messages → bytes to print, a whole batch at a time.
 
 What costs in Python is work per message, so none is done here: each wanted part of all messages becomes one list (by
-C functions under ``map``), and the lists and the fixed text between them are woven into one ``bytes.join``. Who knows
-the *runs* of one partition that a batch consists of passes them: topic and partition are fixed text then, and offsets
-without a gap come from a table.
+C functions under ``map``), and the lists and the fixed text between them are woven into one ``bytes.join``.
 
 A *message* is confluent_kafka's ``Message`` or what has its methods; all of a batch are of one class and none is an
 error (filter those before: the value of an error event is its text).
@@ -21,13 +19,10 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import cache, lru_cache
-from itertools import repeat
-from operator import floordiv, mod
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import orjson
 
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from zkgroup.clients.kafka.native_reader import NativeMessages
-    from zkgroup.protocol.ledger import Run
     from zkgroup.schemas.field_schema import FieldSchema
 
 Message: TypeAlias = Any  # confluent_kafka.Message, which must not be imported for --help
@@ -50,30 +44,8 @@ Part: TypeAlias = "bytes | Column"
 Parts: TypeAlias = "tuple[Part, ...]"
 
 
-class Formatter(Protocol):
-    """Prints a batch. ``runs``, if given, are all runs of one partition that it consists of."""
-
-    def __call__(self, batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """Messages to print. ``run``: they are of one partition, and this is known of them. ``visible``: for a terminal."""
-
-    messages: Sequence[Message]
-    run: Run | None = None
-    visible: bool = False
-
-    def column(self, of: str) -> list[Any]:
-        """What a method gives for each."""
-        if of == "headers":
-            return list(headers_of(self.messages))
-        return list(map(getattr(type(self.messages[0]), of), self.messages))
-
-    def shown(self, contents: list[Any]) -> list[Any]:
-        """Contents, some perhaps None, as they are printed."""
-        return [content and _visible(content) for content in contents] if self.visible else contents
-
+#: Prints a batch.
+Formatter: TypeAlias = "Callable[[Sequence[Message]], bytes | Buffer]"
 
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9A-Fa-f]{1,2}|[0-9]+|.?)|[^%\\]+", re.DOTALL)
 _LETTERS: Final = {"t": b"\t", "n": b"\n", "r": b"\r"}
@@ -82,17 +54,9 @@ _TIMESTAMP_KEY: Final = b',"timestamp_type":'
 _TIMESTAMP_TYPES: Final = {1: b'"CreateTime"', 2: b'"LogAppendTime"'}
 # A character that orjson leaves as it is, and that contents hardly ever hold; those that do take the slow way.
 _SEPARATOR: Final = b"\x7f"
-_MILLIS: Final = [b'.%03dZ"' % millis for millis in range(1000)]
-# Offsets are printed as what a block of them has in common, and their last digits from a table.
-_DIGITS: Final = 4
-_BLOCK: Final = 10**_DIGITS
-# Runs shorter than this, on average, are not worth being treated each by itself.
-_SHORT: Final = 16
-# Of the first so many timestamps no more than so many may be different for each to be printed once.
-_LOOK, _FEW = 16, 4
 
 
-def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer:
+def values_lines(batch: Sequence[Message]) -> bytes | Buffer:
     """The values, one a line; a null value is an empty line."""
     if (native := _native(batch)) is not None:
         return native.values()
@@ -106,13 +70,17 @@ def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | 
         return b"\n".join([line or b"" for line in lines])
 
 
-def visible_json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+def visible_json_lines(batch: Sequence[Message]) -> bytes:
     """As ``json_lines``, for a terminal: the same values."""
-    return json_escape(bytes(json_lines(batch, runs)).decode()).encode()
+    return json_escape(bytes(json_lines(batch)).decode()).encode()
 
 
 def _visible(content: bytes) -> bytes:
     return escape(content.decode("utf-8", "backslashreplace")).encode()
+
+
+def _shown(part: Part) -> Part:
+    return _visible(part) if isinstance(part, bytes) else [content and _visible(content) for content in part]
 
 
 def compile_format(fmt: str, *, visible: bool = False) -> Formatter:
@@ -120,20 +88,16 @@ def compile_format(fmt: str, *, visible: bool = False) -> Formatter:
     parsed = parse_format(fmt)
     parts = [part if isinstance(part, bytes) else _COLUMNS[part] for part in parsed]
 
-    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer:
+    def formatter(batch: Sequence[Message]) -> bytes | Buffer:
         native = _native(batch)
         if native is not None and not visible:
             return native.format(parsed)
-        printed = []
-        for piece in _slices(batch, runs, visible):
-            woven: list[Part] = []
-            for part in parts:
-                if isinstance(part, bytes):
-                    woven.append(part)
-                else:
-                    woven += part(piece)
-            printed.append(weave(woven, len(piece.messages)))
-        return printed[0] if len(printed) == 1 else b"".join(printed)
+        if not batch:
+            return b""
+        woven = [part if isinstance(part, bytes) else part(batch) for part in parts]
+        if visible:
+            woven = [made if isinstance(part, bytes) else _shown(made) for part, made in zip(parts, woven, strict=True)]
+        return weave(woven, len(batch))
 
     return formatter
 
@@ -159,17 +123,12 @@ def _native(batch: Sequence[Message]) -> NativeMessages | None:
     return cast("NativeMessages", batch) if hasattr(batch, "json") else None
 
 
-def _slices(batch: Sequence[Message], runs: Sequence[Run], visible: bool = False) -> Iterator[_Slice]:
-    if len(runs) == 1:
-        yield _Slice(batch, runs[0], visible)
-    elif 0 < len(runs) * _SHORT <= len(batch):
-        for run in runs:
-            yield _Slice(batch[run.start : run.stop], run, visible)
-    elif batch:
-        yield _Slice(batch, None, visible)
+def _column(batch: Sequence[Message], of: str) -> list[Any]:
+    """What a method gives for each message."""
+    return list(headers_of(batch)) if of == "headers" else list(map(getattr(type(batch[0]), of), batch))
 
 
-def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer:
+def json_lines(batch: Sequence[Message]) -> bytes | Buffer:
     """One JSON object a line: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
 
     ``timestamp`` is ISO 8601 in UTC; null where there is none, and for a number that no calendar has, which then is in
@@ -178,7 +137,7 @@ def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Bu
     """
     if (native := _native(batch)) is not None:
         return native.json()
-    return _json_lines(batch, runs, _json_column, _json_column)
+    return _json_lines(batch, _json_column, _json_column)
 
 
 def decoded_json_lines(key: FieldSchema | None, value: FieldSchema | None, *, visible: bool = False) -> Formatter:
@@ -187,9 +146,9 @@ def decoded_json_lines(key: FieldSchema | None, value: FieldSchema | None, *, vi
     key_column = _json_column if key is None else _decoded_column("key", key)
     value_column = _json_column if value is None else _decoded_column("value", value)
 
-    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+    def formatter(batch: Sequence[Message]) -> bytes:
         # A message of a native batch is made anew whenever it is asked for.
-        lines = _json_lines(list(batch), runs, key_column, value_column)
+        lines = _json_lines(list(batch), key_column, value_column)
         return json_escape(lines.decode()).encode() if visible else lines
 
     return formatter
@@ -197,35 +156,29 @@ def decoded_json_lines(key: FieldSchema | None, value: FieldSchema | None, *, vi
 
 def _json_lines(
     batch: Sequence[Message],
-    runs: Sequence[Run],
     key: Callable[[list[bytes | None]], Parts],
     value: Callable[[list[bytes | None]], Parts],
 ) -> bytes:
-    return b"".join(
-        [
-            weave(
-                [
-                    b'{"topic":',
-                    _json_topic(piece),
-                    b',"partition":',
-                    *_partition(piece),
-                    b',"offset":',
-                    *_offset(piece),
-                    b',"timestamp":',
-                    *_json_time(piece),
-                    b',"key":',
-                    *key(piece.column("key")),
-                    b',"value":',
-                    *value(piece.column("value")),
-                    b',"headers":',
-                    _json_headers(piece.column("headers")),
-                    b"}\n",
-                ],
-                len(piece.messages),
-            )
-            for piece in _slices(batch, runs)
-        ]
-    )
+    if not batch:
+        return b""
+    parts: list[Part] = [
+        b'{"topic":',
+        _same_or_each(_column(batch, "topic"), orjson.dumps),
+        b',"partition":',
+        _numbers(_column(batch, "partition")),
+        b',"offset":',
+        _numbers(_column(batch, "offset")),
+        b',"timestamp":',
+        list(map(_Times().__getitem__, _column(batch, "timestamp"))),
+        b',"key":',
+        *key(_column(batch, "key")),
+        b',"value":',
+        *value(_column(batch, "value")),
+        b',"headers":',
+        _json_headers(_column(batch, "headers")),
+        b"}\n",
+    ]
+    return weave(parts, len(batch))
 
 
 def weave(parts: Sequence[Part], count: int) -> bytes:
@@ -258,46 +211,19 @@ def _numbers(numbers: list[int]) -> Column:
     return orjson.dumps(numbers)[1:-1].split(b",")
 
 
-@cache
-def _last_digits(width: int) -> Column:
-    return [b"%0*d" % (width, number) for number in range(_BLOCK)]
+def _same_or_each(names: list[str], encode: Callable[[str], bytes]) -> Part:
+    return encode(names[0]) if names.count(names[0]) == len(names) else list(map(encode, names))
 
 
-def _topic(piece: _Slice) -> Parts:
-    names = [piece.run.partition.topic] if piece.run is not None else piece.column("topic")
-    if names.count(names[0]) == len(names):
-        del names[1:]
-    found = piece.shown(list(map(str.encode, names)))
-    return (found[0] if len(found) == 1 else found,)
+def _lengths(batch: Sequence[Message], of: str) -> list[int]:
+    return [-1 if content is None else len(content) for content in _column(batch, of)]
 
 
-def _partition(piece: _Slice) -> Parts:
-    if piece.run is not None:
-        return (b"%d" % piece.run.partition.partition,)
-    numbers = piece.column("partition")
-    return (b"%d" % numbers[0] if numbers.count(numbers[0]) == len(numbers) else _numbers(numbers),)
-
-
-def _offset(piece: _Slice) -> Parts:
-    run, count = piece.run, len(piece.messages)
-    # Offsets rise within a run: if there are as many as fit between the first and the last, none is missing.
-    if run is not None and run.next - run.first == count:
-        block, first = divmod(run.first, _BLOCK)
-        if first + count <= _BLOCK:
-            last = _last_digits(_DIGITS if block else 0)[first : first + count]
-            return (b"%d" % block, last) if block else (last,)
-    return (_numbers(piece.column("offset")),)
-
-
-def _lengths(piece: _Slice, of: str) -> list[int]:
-    return [-1 if content is None else len(content) for content in piece.column(of)]
-
-
-def _header_list(piece: _Slice) -> Parts:
-    found = piece.column("headers")
+def _header_list(batch: Sequence[Message]) -> Part:
+    found = _column(batch, "headers")
     if found.count(None) == len(found):
-        return (b"",)
-    return (piece.shown([b",".join([_header(*header) for header in headers or ()]) for headers in found]),)
+        return b""
+    return [b",".join([_header(*header) for header in headers or ()]) for headers in found]
 
 
 def _header(name: str, value: bytes | str | None) -> bytes:
@@ -305,17 +231,21 @@ def _header(name: str, value: bytes | str | None) -> bytes:
     return name.encode() + b"=" + content
 
 
-_COLUMNS: Final[dict[str, Callable[[_Slice], Parts]]] = {
-    "s": lambda piece: (piece.shown(piece.column("value")),),
-    "S": lambda piece: (_numbers(_lengths(piece, "value")),),
-    "R": lambda piece: (piece.shown(list(map(struct.Struct(">i").pack, _lengths(piece, "value")))),),
-    "k": lambda piece: (piece.shown(piece.column("key")),),
-    "K": lambda piece: (_numbers(_lengths(piece, "key")),),
-    "T": lambda piece: (_numbers([-1 if kind == _NO_TIMESTAMP else at for kind, at in piece.column("timestamp")]),),
+def _millis(batch: Sequence[Message]) -> Column:
+    return _numbers([-1 if kind == _NO_TIMESTAMP else at for kind, at in _column(batch, "timestamp")])
+
+
+_COLUMNS: Final[dict[str, Callable[[Sequence[Message]], Part]]] = {
+    "s": lambda batch: _column(batch, "value"),
+    "S": lambda batch: _numbers(_lengths(batch, "value")),
+    "R": lambda batch: list(map(struct.Struct(">i").pack, _lengths(batch, "value"))),
+    "k": lambda batch: _column(batch, "key"),
+    "K": lambda batch: _numbers(_lengths(batch, "key")),
+    "T": _millis,
     "h": _header_list,
-    "t": _topic,
-    "p": _partition,
-    "o": _offset,
+    "t": lambda batch: _same_or_each(_column(batch, "topic"), str.encode),
+    "p": lambda batch: _numbers(_column(batch, "partition")),
+    "o": lambda batch: _numbers(_column(batch, "offset")),
 }
 
 
@@ -380,13 +310,6 @@ def _json_bytes(content: bytes | str | None) -> bytes:
         return orjson.dumps({"base64": base64.b64encode(content).decode()})
 
 
-def _json_topic(piece: _Slice) -> Part:
-    if piece.run is not None:
-        return orjson.dumps(piece.run.partition.topic)
-    names = piece.column("topic")
-    return orjson.dumps(names[0]) if names.count(names[0]) == len(names) else list(map(orjson.dumps, names))
-
-
 class _Times(dict[tuple[int, int], bytes]):
     """Timestamps of a batch, as (type, milliseconds), and their JSON with that of their type."""
 
@@ -397,37 +320,11 @@ class _Times(dict[tuple[int, int], bytes]):
         if kind == _NO_TIMESTAMP:
             text = b"null"
         elif (start := _json_second(millis // 1000)) is not None:
-            text = start + _MILLIS[millis % 1000]
+            text = start + b'.%03dZ"' % (millis % 1000)
         else:
             text = b'null,"timestamp_raw":%d' % millis
         self[stamp] = text = text + _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kind, b"null")
         return text
-
-
-def _json_time(piece: _Slice) -> Parts:
-    stamps = piece.column("timestamp")
-    if len(set(stamps[:_LOOK])) > _FEW and (parts := _json_different_times(stamps)):
-        return parts
-    return (list(map(_Times().__getitem__, stamps)),)
-
-
-def _json_different_times(stamps: list[tuple[int, int]]) -> Parts:
-    """As ``_json_time``, where nearly every message has another time; the calendar is asked once for each second.
-
-    Nothing where types differ or a time is missing.
-    """
-    kinds, millis = zip(*stamps, strict=True)
-    if kinds.count(kinds[0]) != len(kinds) or kinds[0] == _NO_TIMESTAMP:
-        return ()
-    seconds = list(map(floordiv, millis, repeat(1000)))
-    starts = {second: _json_second(second) for second in set(seconds)}
-    if -1 in starts or None in starts.values():
-        return ()
-    return (
-        cast("Column", list(map(starts.__getitem__, seconds))),
-        list(map(_MILLIS.__getitem__, map(mod, millis, repeat(1000)))),
-        _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kinds[0], b"null"),
-    )
 
 
 @lru_cache(1024)

@@ -15,7 +15,6 @@ from ._message_format import Formatter, Message
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.message_filter import MessageFilter
     from zkgroup.connector import Batch, Stream
-    from zkgroup.protocol.ledger import Run
     from zkgroup.protocol.names import TopicPartition
 
 # Seconds that a reader waits for messages before it checks for a stop.
@@ -130,12 +129,12 @@ class Sink:
 
     def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
         with self._lock:
-            written, runs, count, left = batch.messages, batch.runs, len(batch.messages), self._left
+            written, count, left = batch.messages, len(batch.messages), self._left
             if self.wanted is not None:
-                (written, count), runs = self.wanted.passing(batch.messages, left), []
+                written, count = self.wanted.passing(batch.messages, left)
             elif left is not None and left < count:
-                written, runs, count = batch.messages[:left], [], left
-            self._write(written, runs)
+                written, count = batch.messages[:left], left
+            self._write(written)
             if left is None or len(written) < left:
                 stream.mark()
                 self._note({run.partition: run.next for run in batch.runs})
@@ -153,9 +152,9 @@ class Sink:
             if offset > self._reached.get(partition, -1):
                 self._reached[partition] = offset
 
-    def _write(self, messages: Sequence[Message], runs: Sequence[Run] = ()) -> None:
+    def _write(self, messages: Sequence[Message]) -> None:
         for piece in split_messages(messages):
-            view = memoryview(self._format(piece, runs if piece is messages else ()))
+            view = memoryview(self._format(piece))
             while view:
                 try:
                     view = view[os.write(self.descriptor, view) :]

@@ -16,9 +16,8 @@ from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
 from zkgroup.text import counted
 
-from . import _consumption
 from ._completion import complete_group, complete_topic
-from ._consumption import Consumption, Subscription
+from ._consumption import Consumption, Subscription, consume_plainly, load
 from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
@@ -163,9 +162,9 @@ def consume(
     """Print messages, one per line.
 
     With --group it is a full member: it shares the partitions with the others, and commits what it has printed.
-    Messages written to a pipe whose reader has gone are not committed. Without --group it reads and leaves nothing
-    behind, and follows new topics and partitions. It goes on until it is stopped (Ctrl-C leaves cleanly, a second one
-    after more than a second at once), unless an option ends it.
+    Messages written to a pipe whose reader has gone are not committed. Without --group it reads the partitions that
+    are there when it begins, and leaves nothing behind. It goes on until it is stopped (Ctrl-C leaves cleanly, a second
+    one after more than a second at once), unless an option ends it.
 
     With --coordinator kafka it joins the group of that name that lives in Kafka (brokers from 0.9 on), commits there,
     and says on stderr what each rebalance gives and takes. The two kinds of group know nothing of each other.
@@ -228,7 +227,7 @@ def consume(
         config = dataclasses.replace(config, auto_commit_enable=False)
     if timeout_ms is None and config.consumer_timeout_ms >= 0:
         timeout_ms = config.consumer_timeout_ms
-    _consumption.load()
+    load()
     from zkgroup.clients.kafka.native_reader import reader_in_use
     from zkgroup.connector import parse_start
 
@@ -254,8 +253,6 @@ def consume(
 
             membership = Membership(coordinator, loaded.membership, streams, lambda text: done(ctx, text))
             return consume_as_member(asked, membership)
-        from ._consumption import consume_plainly
-
         return consume_plainly(asked, partition or [])
     finally:
         if wanted is not None:

@@ -8,7 +8,6 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import pytest
@@ -19,8 +18,6 @@ from zkgroup.clients.kafka.client import Consumer, KafkaTopicPartition, Message,
 from zkgroup.commands._message_format import compile_format, json_lines, values_lines, visible_json_lines, weave
 from zkgroup.commands._output import iso_utc
 from zkgroup.errors import UsageError
-from zkgroup.protocol.ledger import Run
-from zkgroup.protocol.names import TopicPartition
 
 STAMP = 1411294187842
 
@@ -233,44 +230,6 @@ def test_every_batch_prints_as_its_messages_would_one_by_one(batch: list[Fake]) 
         assert make(batch) == b"".join(make([message]) for message in batch)
 
 
-@st.composite
-def runs_of_fakes(draw: st.DrawFn) -> tuple[list[Fake], list[Run]]:
-    """A batch as a stream hands it out: runs of one partition each, with rising offsets, with and without gaps."""
-    batch: list[Fake] = []
-    runs: list[Run] = []
-    contents = draw(st.lists(st.tuples(CONTENTS | TRICKY, CONTENTS, STAMPS), min_size=1, max_size=4))
-    for _ in range(draw(st.integers(1, 3))):
-        first = draw(st.sampled_from([0, 7, 9_980, 9_990, 123_456, 99_999_990, 2**63 - 200]))
-        topic, number = draw(st.sampled_from(["t", "ü.v"])), draw(st.integers(0, 11))
-        count, gap = draw(st.integers(1, 40)), draw(st.none() | st.integers(1, 39))
-        offsets = [first + n + (gap is not None and n >= gap) for n in range(count)]
-        start = len(batch)
-        batch += [
-            Fake(value, key, topic, number, offset, stamp)
-            for offset, (value, key, stamp) in zip(offsets, cycle(contents), strict=False)
-        ]
-        runs.append(Run(TopicPartition(topic, number), start, len(batch), first, offsets[-1] + 1))
-    return batch, runs
-
-
-@given(runs_of_fakes())
-def test_known_runs_change_nothing_of_what_is_printed(given_runs: tuple[list[Fake], list[Run]]) -> None:
-    """Who shows topic, partition and offsets once for many messages gets the same lines sooner."""
-    batch, runs = given_runs
-    for make in (values_lines, json_lines, *map(compile_format, ("%t %p %o %s\\n", "%o", "%o%o|", "x"))):
-        assert make(batch, runs) == b"".join(make([message]) for message in batch)
-
-
-@pytest.mark.parametrize("first", [0, 9_600, 9_999, 10_000, 123_456_789])
-def test_offsets_of_a_long_run(first: int) -> None:
-    """Across the borders of the table, and with a gap, which keeps the table from being used."""
-    for gap in (0, 5):
-        offsets = [*range(first, first + 400), *range(first + 400 + gap, first + 800)]
-        run = Run(TopicPartition("t", 3), 0, len(offsets), first, first + 800)
-        printed = compile_format("%t-%p:%o\\n")([Fake(b"v", p=3, o=offset) for offset in offsets], [run])
-        assert printed == b"".join(b"t-3:%d\n" % offset for offset in offsets)
-
-
 def test_times_that_are_all_different() -> None:
     """Of a topic that is written slowly; printed as those that are nearly all the same."""
     stamps = [STAMP + 317 * number for number in range(60)]
@@ -297,9 +256,8 @@ def test_a_terminal_gets_no_control_characters(
     """Whatever a message has, in every token and in JSON; of the format itself what it says is kept. JSON keeps its
     values."""
     batch = [Fake(value, key, topic, h=[(name, content)]), Fake(b"a" * 27)]
-    run = Run(TopicPartition(topic, 0), 0, 1, 0, 1)
     formatter = compile_format("\\x1b[1m%t %p %o %k %K %s %S %R %T %h\\n", visible=True)
-    for printed in (formatter(batch), formatter(batch[:1], [run])):
+    for printed in (formatter(batch), formatter(batch[:1])):
         assert not OBEYED.search(printed.decode().replace("\x1b[1m", "").replace("\n", "", len(batch)))
         assert printed.startswith(b"\x1b[1m")
     lines = visible_json_lines(batch)
