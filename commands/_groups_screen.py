@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import typer
@@ -16,10 +17,10 @@ from ._context import connection
 from ._group_views import brokers_of, open_stores, shown_lag
 from ._output import Figure, fitted_lines, shown_age
 from ._signals import StopRequest
-from ._terminal_text import escape, one_line, width
+from ._terminal_text import one_line, width
 from ._watch import has_screen, watch_group
 from ._watch_screen import MAX_KEY_WAIT, Key, open_screen
-from ._watch_view import FilteredView, Style, View, fit
+from ._watch_view import OF_SEVERITY, FilteredView, Style, View, fit, keys_line
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
@@ -30,8 +31,6 @@ DEFAULT_INTERVAL: Final = 5.0
 _HEADS: Final = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "FINDING")
 #: What a narrow screen does without, the least first.
 _SPARE: Final = ("MEMBERS", "BEHIND", "STATE")
-_OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
-_KEYS: Final = "arrows choose  Enter watch  s sort: {sort}  / filter  q quit"
 
 #: The groups to show in an order, and how many leftover ones are folded.
 Select: TypeAlias = "Callable[[Sequence[GroupSnapshot], Any], tuple[list[Inspection], int]]"
@@ -45,9 +44,8 @@ class GroupsPoller:
         self._settings = settings
         self._ages = ages
         self._interval = interval
-        self._latest: Sequence[GroupSnapshot] | BaseException | None = None
-        self._condition = threading.Condition()
-        self._is_closing = False
+        self._found: SimpleQueue[Sequence[GroupSnapshot] | BaseException] = SimpleQueue()
+        self._is_closing = threading.Event()
         #: Called, on the thread, when there is something to take.
         self.news: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="zkgroup-groups", daemon=True)
@@ -58,16 +56,15 @@ class GroupsPoller:
 
     def __exit__(self, *_: object) -> None:
         """End. A thread that waits for a server is not waited for: it ends with the server's answer."""
-        with self._condition:
-            self._is_closing = True
-            self._condition.notify_all()
+        self._is_closing.set()
         self._thread.join(1.0)
 
     def next_snapshots(self, timeout: float = 0.0) -> Sequence[GroupSnapshot] | ZkgroupError | None:
-        """What was read last, once; None where there is nothing new within ``timeout`` seconds."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._latest is not None, timeout)
-            found, self._latest = self._latest, None
+        """What was read, once; None where there is nothing new within ``timeout`` seconds."""
+        try:
+            found = self._found.get(timeout=timeout)
+        except Empty:
+            return None
         if isinstance(found, BaseException) and not isinstance(found, ZkgroupError):
             raise found
         return found
@@ -75,11 +72,11 @@ class GroupsPoller:
     def _run(self) -> None:
         from zkgroup.groups.snapshot.group_reader import read_groups  # brings kazoo, which --help must not
 
-        while not self._is_closing:
+        while not self._is_closing.is_set():
             try:
                 with open_stores(self._settings, None) as (registry, _):
                     brokers = brokers_of(self._settings, registry)
-                    while not self._is_closing:
+                    while not self._is_closing.is_set():
                         self._put(read_groups(registry, kafka=brokers, ages=self._ages, timeout=self._settings.timeout))
             except ZkgroupError as error:
                 self._put(error)
@@ -89,14 +86,9 @@ class GroupsPoller:
 
     def _put(self, found: Sequence[GroupSnapshot] | BaseException) -> None:
         """Hand this over, and wait for the next time."""
-        with self._condition:
-            if self._is_closing:
-                return
-            self._latest = found
-            self._condition.notify_all()
+        self._found.put(found)
         self.news()
-        with self._condition:
-            self._condition.wait_for(lambda: self._is_closing, self._interval)
+        self._is_closing.wait(self._interval)
 
 
 class GroupsView(FilteredView):
@@ -168,16 +160,12 @@ def groups_frame(view: GroupsView, columns: int, lines: int, style: Style) -> li
     table = fitted_lines(map(_cells, visible), _HEADS, columns - 2, _SPARE)
     for one, line in zip([None, *visible], table, strict=True):
         is_chosen = one is not None and one.snapshot.group == view.chosen
-        name = "head" if one is None else _OF_SEVERITY.get(one.worst.severity, "") if one.worst is not None else ""
-        text = fit(("> " if is_chosen else "  ") + (line if style.signs else line.replace("≥", ">=")), columns)
+        name = "head" if one is None else OF_SEVERITY.get(one.worst.severity, "") if one.worst is not None else ""
+        text = fit(("> " if is_chosen else "  ") + line, columns)
         found.append(style.style(text, "keys" if is_chosen else name))
     found = found[: lines - 1]
-    keys = f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)" if view.typing else _keys(view)
-    return [*found, *[""] * (lines - 1 - len(found)), style.style(fit(keys, columns), "keys" if style.colour else "")]
-
-
-def _keys(view: GroupsView) -> str:
-    return _KEYS.format(sort=view.sort) + (f"  filter: {escape(view.filter)}" if view.filter else "")
+    keys = keys_line(view, f"arrows choose  Enter watch  s sort: {view.sort}  / filter  q quit", columns, style)
+    return [*found, *[""] * (lines - 1 - len(found)), keys]
 
 
 def _cells(one: Inspection) -> dict[str, Any]:

@@ -29,7 +29,6 @@ COLUMNS: Final = (
 )  # fmt: skip
 _LABEL: Final = 6
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-_ASCII: Final = " ...:::##"
 #: A line of the picture: texts with their styles.
 Line: TypeAlias = list[tuple[str, str]]
 
@@ -54,9 +53,8 @@ def show_history(
 
         write_atomically(str(picture), history_chart(points, group))
     if output == "table":
-        encoding = (sys.stdout.encoding or "").lower().replace("-", "")
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
-        for line in history_lines(points, group, columns, has_signs=encoding.startswith("utf")):
+        for line in history_lines(points, group, columns):
             print_marked(line)
     else:
         print_rows(points, COLUMNS, output)
@@ -93,8 +91,8 @@ def no_history(ctx: typer.Context, group: str, path: Path | None) -> NotFoundErr
     )
 
 
-def history_lines(points: Sequence[HistoryPoint], group: str, columns: int, *, has_signs: bool) -> Iterator[Line]:
-    """The picture, ``columns`` wide. ``has_signs``: the terminal shows more than ASCII."""
+def history_lines(points: Sequence[HistoryPoint], group: str, columns: int) -> Iterator[Line]:
+    """The picture, ``columns`` wide."""
     from zkgroup.groups.chart_axes import round_top, short_number, utc_text
     from zkgroup.groups.monitoring.history_chart import describe_points
     from zkgroup.groups.monitoring.lag_history import columns_of, commits_per_minute
@@ -112,52 +110,47 @@ def history_lines(points: Sequence[HistoryPoint], group: str, columns: int, *, h
         last = points[-1]
         now = "unknown" if last.lag_at_least is None else f"{'≥' * bool(last.lag_unknown)}{last.lag_at_least}"
         said = f"{now} at the end, at most {'≥' * bool(most.lag_unknown)}{most.lag_at_least}, {utc_text(most.taken_at)}"
-    yield from _panel("lag", said, columns_of(points, lags, count, max), top_lag, 5, has_signs=has_signs)
+    yield from _panel("lag", said, columns_of(points, lags, count, max), top_lag, 5)
     for name, values in rates:
         known = [value for value in values if value is not None]
         said = f"messages per second, {short_number(fmean(known))} on average" if known else "unknown"
-        yield from _panel(name, said, spread[name], top_rate, 3, has_signs=has_signs)
+        yield from _panel(name, said, spread[name], top_rate, 3)
     commits = columns_of(points, commits_per_minute(points), count, fmean)
     top = round_top(max((value for value in commits if value is not None), default=0))
     said = f"per minute, {sum(point.commits or 0 for point in points)} seen"
-    yield from _panel("commits", said, commits, top, 2, has_signs=has_signs)
-    yield from _axis(points, count, has_signs=has_signs)
+    yield from _panel("commits", said, commits, top, 2)
+    yield from _axis(points, count)
     if back := [point for point in points if point.set_back]:
         shown = ", ".join(utc_text(point.taken_at) for point in back[-3:])
         more = f"{len(back) - 3} times, last " if len(back) > 3 else ""
         yield [(f"offsets went back {more}{shown}", "yellow")]
 
 
-def _panel(
-    title: str, said: str, values: Sequence[float | None], top: float, height: int, *, has_signs: bool
-) -> Iterator[Line]:
+def _panel(title: str, said: str, values: Sequence[float | None], top: float, height: int) -> Iterator[Line]:
     """A title, and bars from 0 to ``top`` in ``height`` lines; an unknown value is a blank."""
     from zkgroup.groups.chart_axes import short_number
 
-    signs, bar = (_BLOCKS, "│") if has_signs else (_ASCII, "|")
     yield [("", "")]
-    said = said if has_signs else said.replace("≥", ">=")
     yield [(f"{title:<{_LABEL}}", "bold"), (f"  {said}", "dim")]
     for line in reversed(range(height)):
         label = short_number(top) if line == height - 1 else "0" if line == 0 else ""
         cells = []
         for value in values:
             eighths = -1 if value is None else max(1, round(value / top * height * 8)) - line * 8
-            cells.append(signs[min(8, max(0, eighths))])
-        yield [(f"{label:>{_LABEL}} {bar}", "dim"), ("".join(cells).rstrip(), "")]
+            cells.append(_BLOCKS[min(8, max(0, eighths))])
+        yield [(f"{label:>{_LABEL}} │", "dim"), ("".join(cells).rstrip(), "")]
 
 
-def _axis(points: Sequence[HistoryPoint], count: int, *, has_signs: bool) -> Iterator[Line]:
+def _axis(points: Sequence[HistoryPoint], count: int) -> Iterator[Line]:
     from zkgroup.groups.chart_axes import time_ticks
 
     begin, end = points[0].taken_at, max(points[-1].taken_at, points[0].taken_at + 1)
-    corner, rule, mark = ("└", "─", "┴") if has_signs else ("+", "-", "+")
-    line, labels = [rule] * count, ""
+    line, labels = ["─"] * count, ""
     for at, label in time_ticks(begin, end, max(2, count // 12)):
         place = min(count - 1, (at - begin) * count // (end - begin))
-        line[place] = mark
+        line[place] = "┴"
         start = min(max(0, place - len(label) // 2), count - len(label))
         if start >= len(labels) + bool(labels):
             labels = f"{labels:<{start}}{label}"
-    yield [(" " * (_LABEL + 1) + corner + "".join(line), "dim")]
+    yield [(" " * (_LABEL + 1) + "└" + "".join(line), "dim")]
     yield [(" " * (_LABEL + 2) + labels + (" UTC" if len(labels) + 4 <= count else ""), "dim")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zkgroup.errors import ZkgroupError
-
-from ._context import connection, done, warn, zookeeper_settings
+from ._context import connection, done, zookeeper_settings
 from ._error_output import reader_is_gone, stdout_descriptor
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
@@ -25,12 +23,11 @@ from ._signals import StopRequest, before_start
 from ._terminal_text import one_line, rewrites
 
 if TYPE_CHECKING:
-    from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.clients.zookeeper.registry import Registry, WatchingRegistry
+    from zkgroup.clients.zookeeper.registry import WatchingRegistry
     from zkgroup.config import ConnectionSettings
     from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.groups.watch.group_watch import GroupWatch
-    from zkgroup.groups.watch.recording import Recorder, Recording
+    from zkgroup.groups.watch.recording import Recorder
     from zkgroup.groups.watch.timeline import Event, Observation, WatchedFinding
 
     from ._watch_view import View
@@ -79,8 +76,7 @@ class WatchOptions:
         _option(
             "--picture",
             metavar="FILE",
-            help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG. With --history: "
-            "draw lag, rates and commits.",
+            help="With --replay: draw the owners over time, as SVG. With --history: draw lag, rates and commits.",
         ),
     ] = None
 
@@ -96,13 +92,11 @@ def watch_group(
     view: View | None = None,
 ) -> int:
     """Watch until a key, a signal or a closed pipe; returns the exit code. ``view``: the state of the screen."""
-    from zkgroup.groups.watch.recording import Header, Recorder, check_folder, check_target
+    from zkgroup.groups.watch.recording import Header, Recorder, check_target
 
-    record, picture, interval = options.record, options.picture, options.interval or DEFAULT_INTERVAL
+    record, interval = options.record, options.interval or DEFAULT_INTERVAL
     if record is not None:
         check_target(record)
-    if picture is not None:
-        check_folder(picture)
     settings = connection(ctx)
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest())
@@ -113,8 +107,6 @@ def watch_group(
         recorder: Recorder | None = None
         if record is not None:
             recorder = stack.enter_context(Recorder(record, Header(group, first.state.at, interval)))
-            if picture is not None:  # after the recording's end, however that comes
-                stack.callback(_draw_at_end, ctx, record, picture, recorder)
         waiting = [first]
 
         def next_observation(timeout: float = 0.0) -> Observation | None:
@@ -137,8 +129,8 @@ def watch_group(
 
 
 def has_screen(output: Output) -> bool:
-    """True if the output is a screen on a terminal."""
-    return is_table(output) and rewrites(sys.stdout)
+    """True if the output is a screen, on a terminal that has keys."""
+    return is_table(output) and rewrites(sys.stdout) and sys.stdin.isatty()
 
 
 def _lines(output: Output, next_observation: Callable[[float], Observation | None], stop: StopRequest) -> int:
@@ -160,7 +152,6 @@ def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
     return None
 
 
-@contextmanager
 def _opened(
     settings: ConnectionSettings,
     group: str,
@@ -169,7 +160,7 @@ def _opened(
     interval: float,
     *,
     on_screen: bool,
-) -> Iterator[GroupWatch]:
+) -> GroupWatch:
     with before_start():
         from zkgroup.clients.zookeeper.registry import WatchingRegistry
         from zkgroup.groups.watch.group_watch import GroupWatch
@@ -179,25 +170,21 @@ def _opened(
         registry.__enter__()
         return registry
 
-    def find(registry: Registry | None) -> KafkaSettings:
-        return brokers_of(settings, registry)()
-
     in_kafka = settings.zookeeper is None and bool(settings.bootstrap) and store != "zookeeper"
     if not in_kafka:
         with open_stores(settings, store, [group]):
             pass  # raises for a wrong address, chroot or name before a thread starts
-    with GroupWatch(
+    return GroupWatch(
         group,
         None if in_kafka else opener,
-        find,
+        lambda registry: brokers_of(settings, registry)(),
         interval=interval,
         timeout=settings.timeout,
         store="kafka" if in_kafka else store,
         topics=frozenset(topics),
         judge=_watched_findings if on_screen else lambda snapshot: (),
         ages=on_screen,
-    ) as watch:
-        yield watch
+    )
 
 
 def _watched_findings(snapshot: GroupSnapshot) -> tuple[WatchedFinding, ...]:
@@ -213,11 +200,14 @@ def _watched_findings(snapshot: GroupSnapshot) -> tuple[WatchedFinding, ...]:
 
 def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture: Path | None) -> int:
     """Replay a recording, or draw it; returns the exit code."""
+    from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.watch.recording import Recording
+    from zkgroup.groups.watch.timeline_picture import picture as timeline
 
     with StopRequest() as stop, Recording(path) as recording:
         if picture is not None:
-            draw(recording, picture)
+            drawn = timeline(recording.entries(), *recording.times, recording.header.group)
+            write_atomically(str(picture), drawn)
             done(ctx, f"drawn: {picture}")
             return 0
         if has_screen(output):
@@ -231,27 +221,6 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
             if stop:
                 break
         return stop.exit_code
-
-
-def draw(recording: Recording, target: Path) -> None:
-    """Draw a recording, and write the picture whole or not at all. Raises ``ZkgroupError``."""
-    from zkgroup.groups.offset_files.atomic_file import write_atomically
-    from zkgroup.groups.watch.timeline_picture import picture
-
-    write_atomically(str(target), picture(recording.entries(), *recording.times, recording.header.group))
-
-
-def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:
-    from zkgroup.groups.watch.recording import Recording
-
-    recorder.close()
-    try:
-        with Recording(record) as recording:
-            draw(recording, target)
-    except ZkgroupError as error:
-        warn(ctx, [error])
-    else:
-        done(ctx, f"drawn: {target}")
 
 
 COLUMNS: Final = ("time", "event", "member", "topic", "partition", "from", "to", "seconds", "message")

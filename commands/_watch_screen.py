@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 #: A character, or the name of a key without one.
 Key: TypeAlias = str
 
+#: The descriptor of the keys: stdin.
+_KEYS: Final = 0
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 # Synchronized output: a terminal that knows it shows a frame at once.
 _BEGIN: Final = "\x1b[?2026h\x1b[H"
 _END: Final = "\x1b[?2026l"
+_KEY: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]?|O.?|.)?|.", re.DOTALL)
 _NAMED: Final = {
     "\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left",
     "\x1bOA": "up", "\x1bOB": "down", "\x1bOC": "right", "\x1bOD": "left",
@@ -48,15 +51,13 @@ _SMALLEST: Final = (20, 6)
 
 
 class Terminal:
-    """The terminal of stdout, as a context manager, for the main thread alone except ``wake``.
+    """The terminal of stdin and stdout, as a context manager, for the main thread alone except ``wake``.
 
     Ctrl-C is a key here (``interrupt``); Ctrl-Z stops the process, with the terminal restored.
     """
 
     def __init__(self) -> None:
         self._out = sys.stdout.fileno()
-        self._keys: int | None = 0 if os.isatty(0) else None
-        self._modes: list[Any] | None = None
         self._before: dict[int, Any] = {}
         self._wakeup = -1
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
@@ -67,8 +68,7 @@ class Terminal:
         self.stale = True
 
     def __enter__(self) -> Terminal:
-        if self._keys is not None:
-            self._modes = termios.tcgetattr(self._keys)
+        self._modes: list[Any] = termios.tcgetattr(_KEYS)
         for signum, handler in (
             (signal.SIGWINCH, self._resized),
             (signal.SIGTSTP, self._stop),
@@ -90,13 +90,12 @@ class Terminal:
         os.close(self._theirs)
 
     def _take(self) -> None:
-        if self._modes is not None and self._keys is not None:
-            modes = [*self._modes[:6], list(self._modes[6])]
-            modes[3] &= ~(termios.ICANON | termios.ECHO)
-            disabled = bytes([os.fpathconf(self._keys, "PC_VDISABLE") & 0xFF])
-            modes[6][termios.VINTR] = modes[6][termios.VQUIT] = disabled
-            modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
-            termios.tcsetattr(self._keys, termios.TCSANOW, modes)
+        modes = [*self._modes[:6], list(self._modes[6])]
+        modes[3] &= ~(termios.ICANON | termios.ECHO)
+        disabled = bytes([os.fpathconf(_KEYS, "PC_VDISABLE") & 0xFF])
+        modes[6][termios.VINTR] = modes[6][termios.VQUIT] = disabled
+        modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(_KEYS, termios.TCSANOW, modes)
         self._write(_ENTER)
         self.stale = True
 
@@ -104,8 +103,7 @@ class Terminal:
         # The terminal may be gone.
         with contextlib.suppress(OSError, termios.error):
             self._write(_LEAVE)
-            if self._modes is not None and self._keys is not None:
-                termios.tcsetattr(self._keys, termios.TCSANOW, self._modes)
+            termios.tcsetattr(_KEYS, termios.TCSANOW, self._modes)
 
     def _resized(self, signum: int, frame: FrameType | None) -> None:
         self.stale = True
@@ -137,15 +135,14 @@ class Terminal:
 
     def keys(self, timeout: float) -> list[Key]:
         """Wait for keys, at most ``timeout`` seconds; none after a wake-up. ``hang-up`` if the terminal is gone."""
-        watched = [self._ours] if self._keys is None else [self._ours, self._keys]
-        ready, _, _ = select.select(watched, [], [], max(0.0, timeout))
+        ready, _, _ = select.select([self._ours, _KEYS], [], [], max(0.0, timeout))
         if self._ours in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._ours, 4096)
-        if self._keys is None or self._keys not in ready:
+        if _KEYS not in ready:
             return []
         try:
-            data = os.read(self._keys, 4096)
+            data = os.read(_KEYS, 4096)
         except OSError:
             data = b""
         return list(split_keys(self._decoder.decode(data))) if data else ["hang-up"]
@@ -169,23 +166,10 @@ def whole(line: str, columns: int) -> str:
 
 
 def split_keys(text: str) -> Iterator[Key]:
-    """The keys of a terminal's input."""
-    while text:
-        length = next((n for n in (4, 3, 1) if text[:n] in _NAMED and len(text) >= n), 0)
-        if length == 1 and text[0] == "\x1b" and len(text) > 1:
-            length = _sequence(text)  # an unknown sequence
-            text = text[length:]
-            continue
-        length = length or 1
-        yield _NAMED.get(text[:length], text[:length])
-        text = text[length:]
-
-
-def _sequence(text: str) -> int:
-    """The length of an escape sequence: to its last letter."""
-    if text[1] not in "[O":
-        return 2
-    return next((n + 1 for n in range(2, len(text)) if "@" <= text[n] <= "~"), len(text))
+    """The keys of a terminal's input, without sequences that are unknown."""
+    for found in _KEY.findall(text):
+        if found in _NAMED or len(found) == 1:
+            yield _NAMED.get(found, found)
 
 
 #: How long to wait for a key, a state or a signal, in seconds; and between two frames at least.
@@ -198,11 +182,6 @@ _BACK: Final = 60
 _SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
 #: Seconds that are waited for the next state of a recording at most.
 _MAX_WAIT: Final = 2.0
-
-
-def style_of_terminal() -> Style:
-    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    return Style(colour=not os.environ.get("NO_COLOR"), signs=encoding.startswith("utf"))
 
 
 def show_live(
@@ -246,7 +225,7 @@ class Screen:
         self.terminal = terminal
         self._view = view
         self._draw = draw
-        self._style = style_of_terminal()
+        self._style = Style(colour=not os.environ.get("NO_COLOR"))
         self._drawn = 0.0
         self._stale = True
 

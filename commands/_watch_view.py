@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.groups.chart_axes import short_number
 from zkgroup.groups.watch.event_detector import waiting_for
 from zkgroup.groups.watch.timeline import Event, LagTrends, Rates, WatchedGroup, WatchedPartition, lag_text, sparkline
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 SORTS: Final = ("lag", "name", "owner", "rate")
 #: Events that are kept for the screen.
 MAX_EVENTS: Final = 500
-#: Keys that choose an order at once.
-_DIRECT: Final = {"l": "lag", "n": "name", "o": "owner", "r": "rate"}
 
 
 class FilteredView(ABC):
@@ -98,7 +95,6 @@ class View(FilteredView):
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.rebalancing_since: int | None = None
         self.paused = False
-        self.help = False
         #: Keys in the last line besides those of every screen.
         self.more_keys = ""
 
@@ -143,18 +139,9 @@ class View(FilteredView):
         self.scroll = 0 if step is None else max(0, self.scroll + step)
 
     def press(self, key: Key) -> bool:
-        if self.typing:
+        if self.typing or key not in ("p", " "):
             return super().press(key)
-        match key:
-            case "l" | "n" | "o" | "r":
-                self.sort, self.scroll = _DIRECT[key], 0
-            case "p" | " ":
-                self.paused = not self.paused
-            case "?" | "h":
-                self.help = not self.help
-            case _:
-                self.help = self.help and key != "escape"
-                return super().press(key)
+        self.paused = not self.paused
         return True
 
 
@@ -164,7 +151,6 @@ _MIN_EVENT_LINES: Final = 2
 _MEMBER_HEADS: Final = ("OWNED", "LAG", "OUT/S", "MEMBER", "SUBSCRIPTION")
 #: Columns of a name at least.
 _MIN_NAME: Final = 12
-_ASCII: Final = "_.-:=+*#"
 _STYLES: Final = {"head": "1", "dim": "2", "good": "32", "warn": "33", "bad": "31", "keys": "7", "title": "1"}
 _OF_KIND: Final = {
     "member-joined": "good", "member-left": "bad", "rebalance-started": "warn", "rebalance-ended": "good",
@@ -173,31 +159,15 @@ _OF_KIND: Final = {
     "offset-removed": "warn", "offset-before-start": "bad", "log-truncated": "bad", "topic-gone": "bad",
     "topic-recreated": "bad", "partition-released": "dim", "session-renewed": "warn",
 }  # fmt: skip
-_OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
-HELP: Final = (
-    "s            next order: lag, name, owner, rate",
-    "l n o r      order by lag, name, owner, rate",
-    "/            type a text: only partitions whose name or owner has it;",
-    "             Enter keeps it, Esc clears it",
-    "p, space     pause: what happens meanwhile is shown afterwards",
-    "arrows, PgUp PgDn Home End   scroll the partitions",
-    "?            this help",
-    "q, Ctrl-C    quit",
-)
-REPLAY_HELP: Final = (
-    "right, left  a state on, a state back",
-    "e            on to the next event",
-    "+ -          faster, slower",
-    "0 to 9       to a tenth of the recording",
-)
+#: The style of a finding.
+OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A terminal's style. ``signs``: it shows more than ASCII."""
+    """A terminal's style."""
 
     colour: bool = True
-    signs: bool = True
 
     def style(self, text: str, name: str) -> str:
         return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if self.colour and name and text else text
@@ -209,9 +179,6 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     head = [*_title(view, columns, style), *_findings(view, columns, max(1, lines // 8), style)]
     if view.state is None:
         found = [*head, "", "waiting for the first state …"]
-    elif view.help:
-        found = [*head, "", *(HELP + (REPLAY_HELP if view.more_keys else ()))]
-        found = [fit(line, columns) if number >= len(head) else line for number, line in enumerate(found)]
     else:
         events = _events(view, columns, max(2, min(8, lines // 4)), style)
         members = _members(view, columns, max(1, min(len(view.state.members), (lines - 10) // 4)), style)
@@ -234,7 +201,7 @@ def _findings(view: View, columns: int, room: int, style: Style) -> list[str]:
     found = view.state.findings if view.state is not None else ()
     shown = found if len(found) <= room else found[: max(1, room - 1)]
     lines = [
-        style.style(fit(f"{one.severity:<8}  {one_line(one.text)}", columns), _OF_SEVERITY.get(one.severity, ""))
+        style.style(fit(f"{one.severity:<8}  {one_line(one.text)}", columns), OF_SEVERITY.get(one.severity, ""))
         for one in shown
     ]
     if len(found) > len(shown) and room > 1:
@@ -256,9 +223,9 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
     rates = view.trends.total()
     behind = max(state.ages.values(), key=lambda age: age.seconds, default=None)
     second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  "
-    second += f"behind {_age(behind, style)}  " if behind is not None else ""
+    second += f"behind {shown_age(behind)}  " if behind is not None else ""
     second += _catch_up(state, rates)
-    second += _course(view, columns - len(second), style)
+    second += _course(view, columns - len(second))
     gap = columns - width(first) - len(clock)
     title = f"{first}{' ' * gap}{clock}" if gap >= 2 else first
     lines = [style.style(fit(title, columns), "title"), fit(second, columns)]
@@ -280,16 +247,11 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
     return [*lines, fit(view.note, columns)] if view.note else lines
 
 
-def _course(view: View, room: int, style: Style) -> str:
+def _course(view: View, room: int) -> str:
     length = max(5, min(40, room - len("lag  of 1.23k in 1 min 34 s")))
     lags, seconds = view.trends.total_lags(length)
     top = max((lag for lag in lags if lag is not None), default=0)
-    return f"lag {_spark(lags, length, style)} of {short_number(top)} in {duration_text(seconds)}"
-
-
-def _age(age: MessageAge | None, style: Style) -> str:
-    text = "-" if age is None else shown_age(age)
-    return text if style.signs else text.replace("≥", ">=")
+    return f"lag {sparkline(lags, length)} of {short_number(top)} in {duration_text(seconds)}"
 
 
 def _catch_up(state: WatchedGroup, rates: Rates) -> str:
@@ -321,16 +283,13 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
         rows.append(dict(zip(_MEMBER_HEADS, (*cells, state.members[name].subscription), strict=True)))
     shown = rows if len(rows) <= room else rows[: max(1, room - 1)]
     styles = ["head", *("" if row["OWNED"] else "dim" for row in shown)]
-    lines = zip(_table(shown, _MEMBER_HEADS, columns, (), style), styles, strict=True)
+    lines = zip(_table(shown, _MEMBER_HEADS, columns, ()), styles, strict=True)
     more = len(rows) - len(shown)
     return ["", *(style.style(line, name) for line, name in lines), *([f"… and {more} more"] if more else [])]
 
 
-def _table(
-    rows: Sequence[dict[str, Any]], heads: Sequence[str], columns: int, spare: Sequence[str], style: Style
-) -> list[str]:
-    lines = fitted_lines(rows, heads, columns, spare)
-    return [fit(line if style.signs else line.replace("≥", ">="), columns) for line in lines]
+def _table(rows: Sequence[dict[str, Any]], heads: Sequence[str], columns: int, spare: Sequence[str]) -> list[str]:
+    return [fit(line, columns) for line in fitted_lines(rows, heads, columns, spare)]
 
 
 def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
@@ -346,11 +305,11 @@ def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
     length = 20 if columns >= 120 else 10
     course = "LAG OVER TIME"[-length:]
     heads = ["TOPIC", "PART", "COMMITTED", "LOG END", "LAG", "BEHIND", "IN/S", "OUT/S", course, "OWNER"]
-    cells = [dict(zip(heads, _cells(view, row, length, style), strict=True)) for row in visible]
+    cells = [dict(zip(heads, _cells(view, row, length), strict=True)) for row in visible]
     if view.state is None or not view.state.ages:
         heads.remove("BEHIND")
-    lines = ["", *_table(cells, heads, columns, ("IN/S", "LOG END", "COMMITTED", course, "BEHIND"), style)]
-    lines[1] = style.style(_marked(lines[1], view, len(rows), columns), "head")
+    lines = ["", *_table(cells, heads, columns, ("IN/S", "LOG END", "COMMITTED", course, "BEHIND"))]
+    lines[1] = style.style(lines[1], "head")
     for number, (_, p, rates) in enumerate(visible, 2):
         lines[number] = style.style(lines[number], _judged(p, rates))
     if len(rows) > shown:
@@ -365,13 +324,11 @@ def _out_of_sight(above: int, below: int) -> str:
     return f"{words}: arrows scroll, / filters, or make the window larger"
 
 
-def _cells(
-    view: View, row: tuple[TopicPartition, WatchedPartition, Rates], length: int, style: Style
-) -> tuple[Any, ...]:
+def _cells(view: View, row: tuple[TopicPartition, WatchedPartition, Rates], length: int) -> tuple[Any, ...]:
     key, p, rates = row
     age = view.state.ages.get(key) if view.state is not None else None
-    behind = Figure("0 s" if age is None and p.lag == 0 else _age(age, style))
-    course = Figure(_spark(view.trends.lags(key), length, style))
+    behind = Figure(shown_age(age) if age is not None else "0 s" if p.lag == 0 else "-")
+    course = Figure(sparkline(view.trends.lags(key), length))
     owner = None if p.owner is None else _short_name(p.owner, view.group)
     numbers = (p.committed, p.log_end, p.lag, behind, _rate(rates.produced), _rate(rates.consumed))
     return key.topic, key.partition, *numbers, course, owner
@@ -382,12 +339,6 @@ def _judged(p: WatchedPartition, rates: Rates) -> str:
         return "bad" if p.judged else "dim"
     behind = rates.produced is not None and rates.consumed is not None and rates.consumed < rates.produced * 0.9
     return "warn" if behind and (p.lag or 0) > 0 else ""
-
-
-def _marked(head: str, view: View, count: int, columns: int) -> str:
-    words = f"by {view.sort}" + (f", with {escape(view.filter)!r}" if view.filter else "") + f", {count}"
-    gap = columns - width(head) - width(words)
-    return f"{head}{' ' * gap}{words}" if gap >= 2 else head
 
 
 def _events(view: View, columns: int, room: int, style: Style) -> list[str]:
@@ -407,17 +358,19 @@ def _summed(events: Sequence[Event], group: str) -> str:
 
 
 def _keys(view: View, columns: int, style: Style) -> str:
-    if view.typing:
-        return fit(f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)", columns)
     pause, leave = "go on" if view.paused else "pause", "back" if view.is_inner else "quit"
-    words = f"{view.more_keys}s sort: {view.sort}  / filter  p {pause}  ? help  q {leave}"
-    if view.filter:
+    words = f"{view.more_keys}s sort: {view.sort}  / filter  p {pause}  ↑↓ scroll  q {leave}"
+    return keys_line(view, words, columns, style)
+
+
+def keys_line(view: FilteredView, words: str, columns: int, style: Style) -> str:
+    """The last line of a screen: its keys, and the filter."""
+    if view.typing:
+        words = f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)"
+    elif view.filter:
         words += f"  filter: {escape(view.filter)}"
-    return style.style(_padded(words, columns), "keys") if style.colour else fit(words, columns)
-
-
-def _spark(values: Sequence[int | None], length: int, style: Style) -> str:
-    return sparkline(values, length) if style.signs else sparkline(values, length, _ASCII)
+    text = fit(words, columns)
+    return style.style(text + " " * (columns - width(text)), "keys")
 
 
 def _rate(rate: float | None) -> Figure:
@@ -432,11 +385,6 @@ def _short_name(name: str, group: str) -> str:
 def _clock(millis: int) -> str:
     text = iso_utc(millis)
     return f"{text[11:19]}Z" if text is not None else "?"
-
-
-def _padded(text: str, room: int) -> str:
-    text = fit(text, room)
-    return text + " " * (room - width(text))
 
 
 def fit(text: str, room: int) -> str:

@@ -84,7 +84,7 @@ COLUMNS: Mapping[Section, Columns] = {
 _GOES_WITH: Final[Mapping[str, Sequence[str]]] = {
     "history": ("group", "topic", "store", "history_file", "picture", "output"),
     "replay": ("picture", "output"),
-    "watch": ("group", "topic", "store", "interval", "record", "picture", "output"),
+    "watch": ("group", "topic", "store", "interval", "record", "output"),
     "code": ("output",),
     "report": ("group", "topic", "store", "again", "verify", "history_file", "behind"),
     "serve": ("group", "every", "store", "behind", "checking", "history_file", "window"),
@@ -96,7 +96,7 @@ _GOES_WITH: Final[Mapping[str, Sequence[str]]] = {
 #: A parameter, and those of which it needs one.
 _NEEDS: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(("interval", "record"), ("watch",)),
-    "picture": ("history", "replay", "record"),
+    "picture": ("history", "replay"),
     **dict.fromkeys(("warn_lag", "crit_lag", "warn_behind", "crit_behind", "window"), ("checking",)),
     "history_file": ("checking", "history", "report"),
     **dict.fromkeys(("columns", "no_header"), ("section",)),

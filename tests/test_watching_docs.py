@@ -1,4 +1,4 @@
-"""``docs/reference/watching.md`` lists all events, keys and columns, and its pictures are valid."""
+"""``docs/reference/watching.md`` lists all events and columns, and its pictures are valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from zkgroup.commands._watch import COLUMNS
-from zkgroup.commands._watch_view import HELP, REPLAY_HELP
 from zkgroup.groups.watch.recording import _State
 from zkgroup.groups.watch.timeline import KINDS, Event
 
@@ -26,12 +25,6 @@ def test_every_event_is_listed() -> None:
     """The table of events has each kind once, and nothing else."""
     listed = re.findall(r"`([a-z-]+)`", " ".join(rows("| event |")))
     assert sorted(listed) == sorted(KINDS)
-
-
-def test_every_key_is_listed() -> None:
-    """What the screen's help names, the page names, too."""
-    for key in re.findall(r"^[^ ]+", "\n".join([*HELP, *REPLAY_HELP]), re.MULTILINE):
-        assert key.rstrip(",").removesuffix("-C") in PAGE, key
 
 
 def test_columns_and_keys_of_files_are_listed() -> None:

@@ -19,7 +19,7 @@ from timelines import state
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._terminal_text import width
 from zkgroup.commands._watch_screen import split_keys, whole
-from zkgroup.commands._watch_view import HELP, REPLAY_HELP, Style, View, frame
+from zkgroup.commands._watch_view import Style, View, frame
 from zkgroup.groups.watch.timeline import Event, WatchedFinding, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -108,17 +108,17 @@ def test_many_findings_leave_the_partitions_their_room() -> None:
 
 
 def test_keys_sort_filter_and_pause(opened: Callable[..., Screen], registry: Registry, group: str, topic: str) -> None:
-    """Each order, the filter by a text that is typed, the pause that has the picture still, and help."""
+    """Each order, the filter by a text that is typed, and the pause that has the picture still."""
     screen = opened()
     screen.until(lambda text: "lag 14" in text)
     assert order(screen) == ["1", "2", "0"]
-    for key, expected in (("n", ["0", "1", "2"]), ("o", ["2", "0", "1"]), ("l", ["1", "2", "0"])):
-        screen.press(key)
-        screen.until(lambda _, expected=expected: order(screen) == expected)
+    for name, expected in (("name", ["0", "1", "2"]), ("owner", ["2", "0", "1"])):
+        screen.press("s")
+        screen.until(lambda text, name=name, expected=expected: order(screen) == expected and f"s sort: {name}" in text)
     screen.press("s")
-    screen.until(lambda text: "s sort: name" in text)
-    screen.press("r")
     screen.until(lambda text: "s sort: rate" in text)
+    screen.press("s")
+    screen.until(lambda text: order(screen) == ["1", "2", "0"] and "s sort: lag" in text)
     screen.press("/betq")
     screen.until(lambda text: "filter: betq_" in text and "no partition has 'betq'" in text)
     screen.press("\x7fa\r")
@@ -128,9 +128,6 @@ def test_keys_sort_filter_and_pause(opened: Callable[..., Screen], registry: Reg
     screen.press("p")
     screen.until(lambda text: "PAUSED" in text)
     registry.write(SetData(znodes.offset(group, TopicPartition(topic, 1)), b"10"))
-    screen.press("?")
-    screen.until(lambda text: "s            next order" in text)
-    screen.press("?")
     assert "lag 14" in screen.until(lambda text: "TOPIC" in text)
     screen.press(" ")
     screen.until(lambda text: "lag 6" in text and "PAUSED" not in text)
@@ -263,12 +260,11 @@ def test_no_line_is_wider_than_the_screen(columns: int, lines: int) -> None:
             [Event(at * 1000, "member-joined", name) for name in hostile],
         )
     view.filter, view.note = WIDE[:2] if lines == 60 else "", "n" * 300
-    for view.help in (False, True):
-        for view.typing in (False, True):
-            shown = frame(view, columns, lines, Style(colour=False))
-            assert len(shown) == lines
-            assert max(map(width, shown)) <= columns
-            assert not any("\x1b" in line or "\n" in line for line in shown)
+    for view.typing in (False, True):
+        shown = frame(view, columns, lines, Style(colour=False))
+        assert len(shown) == lines
+        assert max(map(width, shown)) <= columns
+        assert not any("\x1b" in line or "\n" in line for line in shown)
 
 
 def many(name: str, count: int) -> View:
@@ -325,22 +321,6 @@ def test_a_long_name_leaves_the_numbers_their_room(columns: int) -> None:
     assert shown[0].endswith("n…  4 members  40 of 40 partitions owned  lag 780  00:00:04Z")
     assert max(map(width, shown)) <= columns
     assert partitions_of(shown)
-
-
-def test_the_keys_are_reported_whole() -> None:
-    """On 80 columns and 24 lines no word of the help is cut, on a screen that plays a recording neither."""
-    view = many("g", 3)
-    view.help, view.more_keys = True, "→ step  "
-    shown = frame(view, 80, 24, Style(colour=False))
-    assert set(HELP + REPLAY_HELP) <= set(shown)
-
-
-def test_ascii_alone() -> None:
-    """A terminal that knows no more than ASCII gets signs that it has for the course of lag."""
-    view = View("g")
-    for at in range(3):
-        view.add(state(at * 1000, {0: "a@5"}, "a", 4), [])
-    assert "".join(frame(view, 80, 24, Style(colour=False, signs=False))).replace("…", "").isascii()
 
 
 def test_the_last_column_is_not_erased() -> None:
