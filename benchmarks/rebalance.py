@@ -20,6 +20,8 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.processes import Process
+from zkgroup.sandbox.scala_member import MemberOptions
 from zkgroup.sandbox.topic_admin import create_topic
 
 TOPIC = "wide"
@@ -42,9 +44,12 @@ class Group:
         """Start one more member; seconds from its registration to rest."""
         name = f"member{len(self.members)}"
         if self.reference:
-            member = self.sandbox.member(
-                self.name, TOPIC, kind="topics", name=name, output="values", properties=DEFAULTS
-            ).start()
+            options = MemberOptions(
+                self.sandbox.connect, self.name, TOPIC, kind="topics", name=name, output="values", properties=DEFAULTS
+            )
+            folder = options.folder(self.sandbox.folder)
+            command = options.command(folder)
+            member = Process(name, self.sandbox.guard).spawn(command, folder=folder, log=folder / "log")
             self.members.append((name, member.process_id.pid, member.stop))
         else:
             command = [ZKGROUP, "consume", TOPIC, "-z", self.sandbox.connect, "--group", self.name]

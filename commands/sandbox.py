@@ -325,6 +325,7 @@ def member(
     """
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic
+    from zkgroup.protocol.topic_filter import TopicFilter
     from zkgroup.sandbox.sandbox_security import security_in
     from zkgroup.sandbox.sandbox_state import running
     from zkgroup.sandbox.scala_member import MemberOptions, check_id, start_member
@@ -341,7 +342,11 @@ def member(
     for topic in topics or ():
         validate_topic(topic)
     if kind != "topics":
-        _check_filter(subscription)
+        try:
+            TopicFilter("white_list", subscription)
+        except UsageError as error:  # what only zkgroup does not support Java checks itself
+            if isinstance(error, FilterSyntaxError):
+                raise
     if id is not None:
         load_consumer_config([Property("consumer.id", id, "--id")])
     properties = parse_key_values(property or (), "--property")
@@ -374,27 +379,14 @@ def member(
         done(ctx, f"member {started.name} runs; it prints to {started.log}")
         return 0
     check_id(state, options)
-    return _run_in_foreground(options, name, ctx.ensure_object(GlobalOptions).verbosity)
+    verbosity = ctx.ensure_object(GlobalOptions).verbosity
+    return _run_in_foreground(options, options.folder(Path(state.folder)), verbosity)
 
 
-def _check_filter(expression: str) -> None:
-    """Raise ``FilterSyntaxError`` for what Java refuses. Java checks filters that only zkgroup does not support."""
-    from zkgroup.protocol.topic_filter import TopicFilter
-
-    try:
-        TopicFilter("white_list", expression)
-    except FilterSyntaxError:
-        raise
-    except UsageError:
-        return
-
-
-def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
-    """Run it in the sandbox ``name`` until it ends or a signal comes; returns the exit code."""
+def _run_in_foreground(options: MemberOptions, folder: Path, verbosity: int) -> int:
+    """Run it, with its files in ``folder``, until it ends or a signal comes; returns the exit code."""
     from zkgroup.child_processes import Watchdog, childs_environment
-    from zkgroup.sandbox.sandbox_state import running
 
-    folder = options.folder(Path(running(name).folder))
     command = options.command(folder, level="INFO" if verbosity else "WARN")
     guard = Watchdog()
     guard.start()

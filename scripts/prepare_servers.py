@@ -37,6 +37,8 @@ def run_once(version: str) -> None:
     """Run a ZooKeeper, a broker and a member through what they usually do, and end each in an orderly way."""
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.sandbox.local_cluster import Sandbox  # pays for the client libraries
+    from zkgroup.sandbox.processes import Process, wait_for
+    from zkgroup.sandbox.scala_member import MemberOptions
     from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
     sys.stderr.write("running each server once, to make it start faster from now on\n")
@@ -48,10 +50,15 @@ def run_once(version: str) -> None:
             create_topic(registry, "t", 2)
         legacy = version if version.startswith(("0.8", "0.9")) else None
         produce(KafkaSettings(sandbox.bootstrap, legacy_release=legacy), "t", [ProducerRecord(b"value")])
-        with sandbox.member("g", "t", release=version) as member:
-            member.wait_for(1)
-        sandbox.broker().stop(60.0)
-        sandbox.zookeeper.stop(60.0)
+        options = MemberOptions(sandbox.connect, "g", "t", release=version)
+        member_folder = options.folder(sandbox.folder)
+        command, output = options.command(member_folder, record=True), member_folder / "output"
+        member = Process("member", sandbox.guard).spawn(
+            command, folder=member_folder, log=member_folder / "log", output=output
+        )
+        wait_for(output.read_bytes, 60.0, "the member has not read its message", "try again")
+        for one in (member, sandbox.brokers[1], sandbox.zookeeper):
+            one.stop(60.0)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import pytest
 from grouping import Groups, groups_on
 from hypothesis import HealthCheck, settings
 from mirroring import Cluster, started
+from servers import Sandbox
 from support import fresh_name, numbered
 
 import zkgroup
@@ -33,7 +34,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, GetAcl, Op, Result, Sync
 from zkgroup.sandbox.kafka_releases import kafka_jars
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from servers import Sandbox
 from support import fresh_name
 
 from zkgroup.clients.kafka.client import TIMESTAMP_NOT_AVAILABLE, KafkaSettings
@@ -16,7 +17,6 @@ from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from cli import ZKGROUP, environment
+from servers import ScalaMember, pause, resume
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, producer
@@ -24,7 +25,6 @@ from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.scala_member import ScalaMember
 
 Strategy = Literal["range", "roundrobin"]
 #: Members that can share a group: the strategy, the variant that all of them compute, the releases of the Scala
@@ -119,11 +119,11 @@ class TheirMember:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self._member.pause()
+        pause(self._member)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._member.resume()
+        resume(self._member)
 
 
 class Writer:

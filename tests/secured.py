@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli import run
 
-from zkgroup.sandbox.certificates import Authority, Certificate
+from zkgroup.sandbox.certificates import Certificate
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_security import Security
 
@@ -30,7 +30,7 @@ class Secured:
         return self.sandbox.security
 
     @property
-    def authority(self) -> Authority:
+    def authority(self) -> Certificate:
         assert self.sandbox.authority is not None
         return self.sandbox.authority
 

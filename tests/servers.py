@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from zkgroup.child_processes import Watchdog, is_paused
+from zkgroup.child_processes import Watchdog
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists
@@ -15,6 +15,11 @@ from zkgroup.sandbox import local_cluster
 from zkgroup.sandbox.local_cluster import START_TIMEOUT
 from zkgroup.sandbox.processes import HOST, POLL, Process, Server, telling_line, wait_for
 from zkgroup.sandbox.scala_member import STREAMS_MARK, MemberOptions
+
+
+def is_paused(pid: int) -> bool:
+    """Whether the process is stopped by a signal."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] == "T"
 
 
 def pause(process: Process) -> None:

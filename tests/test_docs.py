@@ -15,6 +15,7 @@ import pytest
 from cli import run
 from documented import command_lines, run_examples, stopping
 from grouping import Groups, static
+from servers import Sandbox
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -23,7 +24,6 @@ from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

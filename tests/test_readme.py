@@ -18,13 +18,13 @@ import pytest
 import typer
 from cli import environment, run
 from documented import command_lines, examples, parsed, run_examples, stopping
+from servers import Sandbox
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.commands import COMMANDS, app
 from zkgroup.commands._demo import GROUP, PARTITIONS, TOPICS, demo_message
 from zkgroup.config.setting_files import STATE_VARIABLE
 from zkgroup.errors import UsageError
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 ROOT = Path(__file__).parent.parent

@@ -100,22 +100,12 @@ REPORT = 'out=$1; shift; echo "+$$"; exec "$@" >>"$out"'
 
 def start_token(pid: int) -> str | None:
     """The start time of a process, which distinguishes it from a later one with its id; None without a living one."""
-    state, started = _state(pid)
-    return None if state in ("Z", "X") else started
-
-
-def is_paused(pid: int) -> bool:
-    """Whether the process is stopped by a signal."""
-    return _state(pid)[0] == "T"
-
-
-def _state(pid: int) -> tuple[str | None, str | None]:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None, None
+        return None
     fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
-    return fields[0], fields[19]
+    return None if fields[0] in ("Z", "X") else fields[19]
 
 
 def main() -> None:

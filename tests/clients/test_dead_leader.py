@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from servers import Sandbox
 from support import numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -14,7 +15,6 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 TIMEOUT = 5.0

@@ -12,6 +12,7 @@ import pytest
 from cli import run
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
+from servers import Sandbox
 from support import wait_until
 
 from zkgroup.clients.kafka import message_times
@@ -26,7 +27,6 @@ from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.planning.group_state import _resolve
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 DAY = 86_400_000

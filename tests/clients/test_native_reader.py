@@ -19,6 +19,7 @@ from unittest.mock import Mock
 
 import pytest
 from both_readers import Sent, send
+from servers import pause, resume
 from support import fresh_name, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -344,10 +345,10 @@ def test_close_ends_a_wait_for_a_broker_that_fails(
             os._exit(code)
     try:
         os.read(has_read, 1)
-        sandbox.broker().pause() if how == "stopped" else sandbox.broker().kill()
+        pause(sandbox.broker()) if how == "stopped" else sandbox.broker().kill()
         check_child_ends(child)
     finally:
-        sandbox.broker().resume()
+        resume(sandbox.broker())
         os.close(has_read)
         os.close(reads)
 

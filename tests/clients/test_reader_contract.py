@@ -15,6 +15,7 @@ from both_readers import PARTITIONS, PIECES, Sent, compare, examples, messages, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_batches import send_raw
+from servers import Sandbox
 from support import fresh_name, scaled, wait_until
 from topics import delete_topic
 
@@ -24,7 +25,6 @@ from zkgroup.clients.kafka.native_reader import native_module, open_reader
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_security import USER
 from zkgroup.sandbox.topic_admin import create_topic
 

@@ -9,11 +9,11 @@ import pytest
 from cli import run
 from grouping import groups_on
 from mirroring import Cluster, mirror
+from servers import Sandbox
 from support import fresh_name
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.topic_metadata import has_no_zookeeper
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic
 
 RELEASE = "4.1.0"

@@ -350,7 +350,7 @@ def test_wrong_starts(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "chroot",
-    ["/\x01", "/a//b", "/..", "/a/../b", "/./a", "/n\nl", "/zookeeper", "/zookeeper/config/a", "/a ", "/a,h:1", "//a"],
+    ["/\x01", "/a//b", "/..", "/a/../b", "/./a", "/n\nl", "/a ", "/a,h:1", "//a"],
 )
 def test_a_chroot_that_no_command_would_take_starts_nothing(chroot: str, unique: Callable[[str], str]) -> None:
     """Refused at once, with exit code 2 and one line that names it: as a connect string with it is."""

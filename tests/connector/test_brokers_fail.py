@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 from observed import Observed
+from servers import Sandbox, pause, resume
 from support import fresh_name, wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Exists, Failure, Get, Node, Stat
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 6
@@ -97,7 +97,7 @@ def test_a_leader_that_fails_is_followed_to_the_next(
     if how == "killed":
         three.broker(2).kill()
     else:
-        three.broker(2).pause()
+        pause(three.broker(2))
     try:
         wait_until(lambda: 2 not in leaders(observer, observed.topic), 60, "other leaders")
         observed.wait_until_read()
@@ -105,7 +105,7 @@ def test_a_leader_that_fails_is_followed_to_the_next(
         if how == "killed":
             three.start_broker(2)
         else:
-            three.broker(2).resume()
+            resume(three.broker(2))
     isr = [znodes.partition_state(TopicPartition(observed.topic, p)) for p in range(PARTITIONS)]
     wait_until(lambda: all(len(read_json(observer, path)["isr"]) == 2 for path in isr), 60, "all replicas in sync")
     elect_preferred(observer, observed.topic)

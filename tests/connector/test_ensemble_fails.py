@@ -9,10 +9,10 @@ import pytest
 from ensemble import HOST, Ensemble, four_letters
 from members import ReadMember, wait_for_rest
 from observed import Observed
+from servers import Sandbox, pause, resume
 from support import fresh_name, wait_until
 
 from zkgroup.protocol.names import OFFSETS_TOPIC
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.processes import Server
 from zkgroup.sandbox.topic_admin import create_topic
 
@@ -86,12 +86,12 @@ def test_a_server_that_hangs_is_left(ensemble: Ensemble, observed: Observed, rol
     """One of three stops without closing a connection: whoever is connected to it goes on at another under the same
     session, and nobody rebalances."""
     hung = ensemble.leader() if role == "leader" else server_of(ensemble, observed.members[0])
-    hung.pause()
+    pause(hung)
     try:
         observed.wait_for_progress()
         assert hung not in [server_of(ensemble, member) for member in observed.members]
     finally:
-        hung.resume()
+        resume(hung)
     ensemble.followers()
     observed.wait_for_progress()
     nothing_happened(observed)

@@ -23,7 +23,7 @@ from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.sandbox.certificates import Authority
+from zkgroup.sandbox.certificates import make_authority
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, IncompatibleSchemaError, SchemaError, SchemaFormat
@@ -199,8 +199,8 @@ def test_what_is_wrong_with_a_registry_is_one_error() -> None:
 
 def test_a_registry_over_tls(tmp_path: Path) -> None:
     """With the authority of ``--ssl-ca-file``; without it the registry is not trusted."""
-    authority, trusted = Authority.make("an authority"), tmp_path / "ca.pem"
-    trusted.write_bytes(authority.own.pem)
+    authority, trusted = make_authority("an authority"), tmp_path / "ca.pem"
+    trusted.write_bytes(authority.pem)
     certificate = authority.issue("registry", ["127.0.0.1"])
     with (
         registry_of({"t-value": [version(1, SECOND)]}) as (url, _),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from export_points import at
 from exports import InProcess, messages_in, nothing_in
+from servers import Sandbox
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -22,7 +23,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import decode_partition_state
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
-from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from mixed import MIXES, SESSION, MixedGroup
+from servers import Sandbox
 from session_expiry import expire_session
 from support import fresh_name, wait_until
 
 from faults.cluster import Patient, Watch, Writer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 12

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from members import owners as owners_of
 from members import plan
+from servers import Sandbox, resume
 from session_expiry import expire_session
 from support import wait_until
 
@@ -25,7 +26,7 @@ from faults.judge import Unnotified, Verdict, judge
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
-from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT
 from zkgroup.sandbox.topic_admin import create_topic
 
 #: Seconds of a member's session with ZooKeeper; a tick of the server is half a second.
@@ -341,9 +342,9 @@ class Run:
                     time.sleep(pause)  # how long it is away, not a wait for anything
                     sandbox.zookeeper.start(START_TIMEOUT) if server == "ZooKeeper" else sandbox.start_broker()
                 else:
-                    target.pause()
+                    pause(target)
                     time.sleep(pause)
-                    target.resume()
+                    resume(target)
             finally:
                 self._busy.discard(server)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from cli import run
 from judged import judged
+from servers import Sandbox
 from support import numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -23,7 +24,6 @@ from zkgroup.groups.snapshot.snapshot_defects import notes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 TIMEOUT = 6.0

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from cli import ZKGROUP, environment, run
 from grouping import commit_in_kafka, joined
+from servers import Sandbox, pause
 from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -22,7 +23,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import extend_hash
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 UNKNOWN = "has offsets in Kafka is not known"
@@ -93,7 +93,7 @@ def cluster(zookeeper: Sandbox) -> Iterator[Cluster]:
             offsets.close()
         commit_in_kafka(kafka, lively, {TopicPartition(topic, number): 90 for number in range(2)})
         server = sandbox.broker(victim)
-        server.pause()
+        pause(server)
         stopped = subprocess.run(
             [ZKGROUP, "reset-offsets", both, "--topic", f"{topic}:0", "--to-offset", "5", "-z", sandbox.connect],
             env=environment(), capture_output=True, text=True, timeout=60, check=False,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from broken_groups import Maker
 from judged import judged
+from servers import Sandbox
 from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -22,7 +23,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import broker_fault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Failure, Get, Node
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 RELEASES = ("0.8.2.2", "0.9.0.1", "1.1.1")

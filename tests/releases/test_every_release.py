@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cli import run
 from exports import InProcess, messages_in
+from servers import Sandbox
 from support import fresh_name, numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -22,7 +23,6 @@ from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.kafka_releases import RELEASES
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 ALWAYS = ("0.8.2.2", "3.9.1")

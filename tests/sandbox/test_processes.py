@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers import is_paused
 from support import wait_until
 
-from zkgroup.child_processes import Watchdog, is_paused, start_token
+from zkgroup.child_processes import Watchdog, start_token
 from zkgroup.sandbox.processes import Process, ProcessId, current_process
 
 OWNER = """

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from servers import Sandbox, pause, resume
 from support import find, numbered, wait_until
 from topics import add_partitions, delete_topic
 
@@ -25,7 +26,7 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Exists
 from zkgroup.sandbox import processes
-from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT
 from zkgroup.sandbox.processes import (
     HOST,
     ProcessId,
@@ -81,9 +82,9 @@ def test_a_cluster_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandb
     sandbox.zookeeper.kill()
     assert zookeeper_data(sandbox.zookeeper.port) is None
     sandbox.zookeeper.start(START_TIMEOUT)
-    sandbox.zookeeper.pause()
+    pause(sandbox.zookeeper)
     assert zookeeper_data(sandbox.zookeeper.port, timeout=0.3) is None
-    sandbox.zookeeper.resume()
+    resume(sandbox.zookeeper)
     wait_until(lambda: zookeeper_data(sandbox.zookeeper.port) is not None, 10, "ZooKeeper answers again")
 
     # Brokers whose session ended with ZooKeeper's pause are elected anew meanwhile.

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from secured import MESSAGES, TOPIC, Secured
+from servers import Sandbox
 from support import fresh_name
 
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import fill_topic
 
 

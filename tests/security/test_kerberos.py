@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run
 from documented import run_examples
+from servers import Sandbox
 from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
 
@@ -42,7 +43,6 @@ from zkgroup.protocol.operations import (
     Node,
     SetData,
 )
-from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.processes import HOST, free_port
 from zkgroup.sandbox.sandbox_security import USER, KerberosRealm
 

@@ -14,7 +14,7 @@ from secured import MESSAGES, TOPIC, WRONG, Secured
 from tls_proxy import TlsProxy
 
 from zkgroup.clients.kafka.connection_errors import explain
-from zkgroup.sandbox.certificates import Authority, Certificate
+from zkgroup.sandbox.certificates import Certificate, make_authority
 from zkgroup.sandbox.local_cluster import Sandbox
 
 #: A refusal waits for no time-out: commands are given a longer one, in seconds, than they have.
@@ -40,14 +40,14 @@ def bad_server(secured: Secured, kind: str) -> Certificate:
         case "elsewhere":
             return secured.authority.issue("elsewhere", ["elsewhere.example"])
         case _:
-            return Authority.make("nobody").issue("127.0.0.1", ["127.0.0.1"])
+            return make_authority("nobody").issue("127.0.0.1", ["127.0.0.1"])
 
 
 def bad_client(secured: Secured, kind: str) -> Certificate:
     """A certificate that a client should not show."""
     if kind == "expired":
         return secured.authority.issue("zkgroup", life=-DAY)
-    return Authority.make("nobody").issue("zkgroup")
+    return make_authority("nobody").issue("zkgroup")
 
 
 def refused(secured: Secured, *args: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from servers import Sandbox
 
 from zkgroup.errors import UsageError
-from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.certificates import STORE_PASSWORD, make_authority
 from zkgroup.sandbox.processes import HOST, free_port
 from zkgroup.sandbox.topic_admin import fill_topic
 
@@ -20,9 +20,9 @@ from zkgroup.sandbox.topic_admin import fill_topic
 def test_tls_with_0_9(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, tmp_path: Path) -> None:
     """A group is consumed in, read and reset by time over TLS; SASL is refused, since no listener has it; a
     broker's certificate of another authority is reported."""
-    authority = Authority.make("old")
-    (tmp_path / "server.p12").write_bytes(authority.issue(HOST, [HOST]).key_store(authority.own))
-    (tmp_path / "ca.pem").write_bytes(authority.own.pem)
+    authority = make_authority("old")
+    (tmp_path / "server.p12").write_bytes(authority.issue(HOST, [HOST]).key_store(authority))
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
     port, tls_port = free_port(), free_port()
     listeners = f"PLAINTEXT://{HOST}:{port},SSL://{HOST}:{tls_port}"
     sandbox = make_sandbox(
@@ -53,7 +53,7 @@ def test_tls_with_0_9(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, 
                   env={"ZKGROUP_SASL_PASSWORD": "p"})  # fmt: skip
     assert refused.returncode == 2
     assert "no registered broker has a SASL_SSL listener (they offer PLAINTEXT, SSL)" in refused.stderr
-    (tmp_path / "ca.pem").write_bytes(Authority.make("other").own.pem)
+    (tmp_path / "ca.pem").write_bytes(make_authority("other").pem)
     odd = run("consume", "t", "--until-end", *tls)
     assert odd.returncode == 3
     assert "its certificate is of an authority that is not known here" in odd.stderr

@@ -42,7 +42,7 @@ from zkgroup.protocol.operations import (
     Node,
     SetData,
 )
-from zkgroup.sandbox.certificates import Authority
+from zkgroup.sandbox.certificates import make_authority
 from zkgroup.sandbox.processes import HOST
 from zkgroup.sandbox.topic_admin import fill_topic
 
@@ -254,7 +254,7 @@ def test_the_examples_of_the_docs(secured: Secured) -> None:
     security = secured.security
     (security.folder / "wrong.password").write_text(WRONG)
     (security.folder / "wrong.password").chmod(0o600)
-    (security.folder / "other-ca.pem").write_bytes(Authority.make("other").own.pem)
+    (security.folder / "other-ca.pem").write_bytes(make_authority("other").pem)
     places = {
         "S": str(security.folder),
         "PLAIN": secured.sandbox.connect,

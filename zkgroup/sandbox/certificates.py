@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from zkgroup.errors import MissingExtraError
 
@@ -21,7 +21,7 @@ _SLACK: Final = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate with its key. Keys are not shown."""
+    """A certificate with its key. Keys are not shown. That of an authority signs others."""
 
     certificate: Any
     key: Any
@@ -56,23 +56,6 @@ class Certificate:
         )
         return store
 
-
-class Authority:
-    """A certificate authority. Raises ``MissingExtraError`` without the package ``cryptography``."""
-
-    def __init__(self, own: Certificate) -> None:
-        self.own = own
-
-    @classmethod
-    def make(cls, name: str) -> Self:
-        """A new authority with a new key."""
-        try:
-            from cryptography import x509
-        except ImportError:
-            raise MissingExtraError("a secured sandbox", "cryptography", "sandbox") from None
-        basic = x509.BasicConstraints(ca=True, path_length=0)
-        return cls(_issue(name, None, [(basic, True)], _LIFE))
-
     def issue(self, name: str, hosts: Sequence[str] = (), *, life: datetime.timedelta = _LIFE) -> Certificate:
         """A certificate for a server at ``hosts``, or for a client. With a ``life`` below zero it has expired."""
         from cryptography import x509
@@ -84,15 +67,24 @@ class Authority:
         ]
         if hosts:
             extensions.append((x509.SubjectAlternativeName([_general_name(host) for host in hosts]), False))
-        return _issue(name, self.own, extensions, life)
+        return _issue(name, self, extensions, life)
 
     def trust_store(self) -> bytes:
         """A PKCS#12 store for Java, with ``STORE_PASSWORD``."""
         from cryptography.hazmat.primitives.serialization import pkcs12
 
-        entry = pkcs12.PKCS12Certificate(self.own.certificate, b"ca")
+        entry = pkcs12.PKCS12Certificate(self.certificate, b"ca")
         store: bytes = pkcs12.serialize_java_truststore([entry], _store_encryption())
         return store
+
+
+def make_authority(name: str) -> Certificate:
+    """A new authority with a new key. Raises ``MissingExtraError`` without the package ``cryptography``."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        raise MissingExtraError("a secured sandbox", "cryptography", "sandbox") from None
+    return _issue(name, None, [(x509.BasicConstraints(ca=True, path_length=0), True)], _LIFE)
 
 
 def _store_encryption() -> Any:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
@@ -18,9 +18,9 @@ from zkgroup.config.setting_files import CACHE_VARIABLE, STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import CREATOR, Create, Ensure, Exists, Failure
+from zkgroup.protocol.operations import CREATOR, Create, Ensure, Failure
 from zkgroup.sandbox import server_configuration
-from zkgroup.sandbox.certificates import Authority
+from zkgroup.sandbox.certificates import Certificate
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.processes import (
     HOST,
@@ -42,15 +42,11 @@ from zkgroup.sandbox.sandbox_state import (
     sandbox_folder,
     write_state,
 )
-from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
 
 #: The profile of brokers in KRaft mode, in the sandbox's folder.
 PROFILE_FILE = "profile.toml"
-
-#: ZooKeeper keeps itself here: ``config`` is a node that only it may change, and that brokers need to make.
-ZOOKEEPERS_OWN = "/zookeeper"
 
 
 class Sandbox:
@@ -102,10 +98,6 @@ class Sandbox:
                 "leave the options out that are about ZooKeeper, security and more brokers",
             )
         self.chroot = parse_chroot(chroot, f"sandbox {name}")
-        if f"{self.chroot}/".startswith(f"{ZOOKEEPERS_OWN}/"):
-            raise UsageError(
-                f"sandbox {name}: {chroot!r} cannot be a chroot: it is ZooKeeper's own", "take another path"
-            )
         self.owned = owned
         self._tick_ms = tick_ms
         self._count = brokers
@@ -118,13 +110,13 @@ class Sandbox:
         self._under_load = under_load
         self._watchdog = Watchdog()
         #: Of a secured sandbox that was started here.
-        self.authority: Authority | None = None
+        self.authority: Certificate | None = None
         #: Further ports, by the server's own and a name: ZooKeeper's ``tls``, a listener's.
         self._more_ports: dict[tuple[int, str], int] = {}
         self._kdc: Server | None = None
         self._zookeeper: Server | None = None
-        self._brokers: dict[int, Server] = {}
-        self._members: list[ScalaMember] = []
+        #: By their ids: 1, 2, …
+        self.brokers: dict[int, Server] = {}
         self._started = False
 
     # What others connect to
@@ -150,7 +142,7 @@ class Sandbox:
     @property
     def bootstrap(self) -> str:
         """The brokers, as a bootstrap list."""
-        return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
+        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers.values())
 
     @property
     def secured_connect(self) -> str:
@@ -159,24 +151,9 @@ class Sandbox:
             raise ZkgroupError(f"sandbox {self.name} has no TLS", "start it with --secure")
         return f"{HOST}:{self._port(self.zookeeper.port, 'tls')}{self.chroot}"
 
-    def listener(self, name: str, broker_id: int = 1) -> str:
-        """The address of a listener of a secured sandbox's broker."""
-        return f"{HOST}:{self._port(self.broker(broker_id).port, name)}"
-
     def _port(self, port: int, name: str) -> int:
         """The port called ``name`` of the server whose own is ``port``. It is kept as long as that."""
         return port if name == "PLAINTEXT" else self._more_ports.setdefault((port, name), free_port())
-
-    @property
-    def broker_ids(self) -> tuple[int, ...]:
-        """The brokers' ids: 1, 2, …"""
-        return tuple(self._brokers)
-
-    def broker(self, broker_id: int = 1) -> Server:
-        try:
-            return self._brokers[broker_id]
-        except KeyError:
-            raise ZkgroupError(f"sandbox {self.name} has no broker {broker_id} running", "start it first") from None
 
     @property
     def guard(self) -> Watchdog | None:
@@ -189,14 +166,6 @@ class Sandbox:
         if self.release.kraft:
             raise UsageError(f"sandbox {self.name} has no ZooKeeper", "use its brokers")
         return Registry(registry_settings(self.connect, self.security, timeout))
-
-    def member(self, group: str, subscription: str, **options: Any) -> ScalaMember:
-        """A Scala member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
-        java = tuple(self.security.java_options(member=True)) if self.security else ()
-        wanted = MemberOptions(self.connect, group, subscription, java_options=java, **options)
-        member = ScalaMember(wanted, wanted.folder(self.folder), self.guard, record=self._archive_classes)
-        self._members.append(member)
-        return member
 
     # Starting and stopping
 
@@ -253,15 +222,15 @@ class Sandbox:
         if self.security is not None:
             self._make_users(self.security)
         for broker_id in range(1, self._count + 1):
-            self._brokers[broker_id] = self._broker_server(java, kafka_jars, broker_id)
-        for broker in self._brokers.values():
+            self.brokers[broker_id] = self._broker_server(java, kafka_jars, broker_id)
+        for broker in self.brokers.values():
             broker.launch()
         self._record()
-        for broker in self._brokers.values():
+        for broker in self.brokers.values():
             broker.wait(START_TIMEOUT)
         if self.release.tells_brokers:  # until each knows all others a client may get half a cluster
             wait_for(
-                lambda: all(metadata_brokers(one.port) == frozenset(self._brokers) for one in self._brokers.values()),
+                lambda: all(metadata_brokers(one.port) == frozenset(self.brokers) for one in self.brokers.values()),
                 START_TIMEOUT,
                 "not every broker knows all others",
             )
@@ -340,25 +309,6 @@ class Sandbox:
         server = Server(name, folder, prepare, serves, self._watchdog, port)
         return server
 
-    def start_broker(self, broker_id: int = 1) -> None:
-        """Start a broker that was stopped or killed, on its port and data.
-
-        The registration of one that was killed lives as long as its session (6 s): it is waited for, as the broker
-        itself would refuse to start.
-        """
-        broker = self.broker(broker_id)
-        if broker.running:
-            return
-        if not self.release.kraft:
-            with self.registry() as registry:
-                wait_for(
-                    lambda: registry.read([Exists(znodes.broker(broker_id))])[0] is None,
-                    START_TIMEOUT,
-                    f"{broker.name} did not lose its registration",
-                )
-        broker.start(START_TIMEOUT)
-        self._record()
-
     def stop(self) -> None:
         """End every process and remove the folder. May be called again, and after a failed start."""
         if self._started:
@@ -373,9 +323,7 @@ class Sandbox:
         self._started = False
 
     def _end_everything(self) -> None:
-        for member in self._members:
-            member.kill()
-        for server in (*self._brokers.values(), self._zookeeper, self._kdc):
+        for server in (*self.brokers.values(), self._zookeeper, self._kdc):
             if server is not None:
                 server.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -393,7 +341,7 @@ class Sandbox:
     @property
     def state(self) -> SandboxState:
         """The sandbox as it is written down for other processes."""
-        running = [(None, self._zookeeper), *self._brokers.items(), (None, self._kdc)]
+        running = [(None, self._zookeeper), *self.brokers.items(), (None, self._kdc)]
         servers = tuple(
             ServerState(server.name, HOST, server.port, server.process_id, str(server.log), broker_id)
             for broker_id, server in running

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from zkgroup.child_processes import REPORT, Watchdog, childs_environment, is_paused, run_child, start_token
+from zkgroup.child_processes import REPORT, Watchdog, childs_environment, run_child, start_token
 from zkgroup.clients.kafka.wire_protocol import fetch_metadata
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.broker_znodes import Endpoint
@@ -70,7 +70,7 @@ class ProcessId:
 
 
 class Process:
-    """A child process, in a session of its own. It can be paused, ended, and started again. With a ``guard`` it ends
+    """A child process, in a session of its own. It can be ended, and started again. With a ``guard`` it ends
     when its owner does."""
 
     process_id: ProcessId  # of the one last started
@@ -135,17 +135,6 @@ class Process:
         """Kill the process (SIGKILL), and wait until it is gone."""
         self.signal(signal.SIGKILL)
         self.wait_gone(30.0)
-
-    def pause(self) -> None:
-        """Pause the process (SIGSTOP): a server's port accepts connections and answers nothing."""
-        self.signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 5.0
-        while self.running and not is_paused(self.process_id.pid) and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-    def resume(self) -> None:
-        """Resume a paused process."""
-        self.signal(signal.SIGCONT)
 
 
 def current_process() -> ProcessId:

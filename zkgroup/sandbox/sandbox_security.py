@@ -23,7 +23,7 @@ from zkgroup.child_processes import Watchdog
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.errors import UsageError
-from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_private
+from zkgroup.sandbox.certificates import STORE_PASSWORD, Certificate, make_authority, write_private
 from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
 from zkgroup.sandbox.processes import HOST, Server, run_tool
 
@@ -69,7 +69,7 @@ class SandboxSecurity(ABC):
     def _profile(self, connect: str) -> dict[str, str | bool]: ...
 
     @abstractmethod
-    def make(self, name: str) -> Authority | None:
+    def make(self, name: str) -> Certificate | None:
         """Make the secrets of the sandbox ``name`` anew. Returns the authority, if it has one; it is kept nowhere."""
 
     def users(self) -> dict[str, bytes]:
@@ -119,26 +119,26 @@ class Security(SandboxSecurity):
         """As ``password_file``."""
         return self.password_file(of).read_text(encoding="utf-8").strip()
 
-    def make(self, name: str) -> Authority:
+    def make(self, name: str) -> Certificate:
         self.folder.mkdir(parents=True, mode=0o700)
-        authority = Authority.make(f"sandbox {name}")
-        write_private(self.ca, authority.own.pem)
+        authority = make_authority(f"sandbox {name}")
+        write_private(self.ca, authority.pem)
         server = authority.issue(HOST, [HOST, "localhost"])
-        write_private(self.folder / "server.p12", server.key_store(authority.own))
+        write_private(self.folder / "server.p12", server.key_store(authority))
         write_private(self.folder / "trust.p12", authority.trust_store())
         authority.issue(USER).write(self.certificate, self.key)
         for of in ("sasl", "zookeeper", "brokers"):
             write_private(self.password_file(of), secrets.token_urlsafe(18) + "\n")
         write_private(self.folder / "jaas.conf", self._jaas())
-        write_private(self.folder / "member.conf", _section("Client", self._zookeeper_user(USER)))
+        write_private(self.folder / "member.conf", _section("Client", _DIGEST, self._zookeeper_user(USER)))
         return authority
 
     def _jaas(self) -> str:
         users = {f"user_{USER}": self.password("sasl")}
         zookeeper = {f"user_{BROKERS}": self.password("brokers"), f"user_{USER}": self.password("zookeeper")}
         return (
-            _section("Server", zookeeper)
-            + _section("Client", self._zookeeper_user(BROKERS))
+            _section("Server", _DIGEST, zookeeper)
+            + _section("Client", _DIGEST, self._zookeeper_user(BROKERS))
             + "KafkaServer {\n"
             + _module("org.apache.kafka.common.security.plain.PlainLoginModule", users)
             + _module("org.apache.kafka.common.security.scram.ScramLoginModule", {})
@@ -209,8 +209,8 @@ def _module(name: str, options: Mapping[str, str]) -> str:
     return f"  {name} required" + "".join(f'\n    {key}="{value}"' for key, value in options.items()) + ";\n"
 
 
-def _section(name: str, options: Mapping[str, str]) -> str:
-    return f"{name} {{\n{_module(_DIGEST, options)}}};\n"
+def _section(name: str, module: str, options: Mapping[str, str]) -> str:
+    return f"{name} {{\n{_module(module, options)}}};\n"
 
 
 def _scram(mechanism: str, password: str) -> str:
@@ -260,13 +260,8 @@ _KDC_CONF: Final = """\
 [logging]
  kdc = STDERR
 """
-_MODULE: Final = """\
-{section} {{
-  com.sun.security.auth.module.Krb5LoginModule required
-    useKeyTab=true storeKey=true useTicketCache=false doNotPrompt=true
-    keyTab="{keytab}" principal="{principal}@{realm}";
-}};
-"""
+_KRB5_LOGIN: Final = "com.sun.security.auth.module.Krb5LoginModule"
+_BY_KEYTAB: Final = {"useKeyTab": "true", "storeKey": "true", "useTicketCache": "false", "doNotPrompt": "true"}
 
 
 class KerberosRealm(SandboxSecurity):
@@ -294,7 +289,8 @@ class KerberosRealm(SandboxSecurity):
         write_private(self.folder / "member.conf", self._login("Client", USER))
 
     def _login(self, section: str, of: str) -> str:
-        return _MODULE.format(section=section, keytab=self.keytab(of), principal=_PRINCIPALS[of], realm=REALM)
+        login = {"keyTab": str(self.keytab(of)), "principal": f"{_PRINCIPALS[of]}@{REALM}"}
+        return _section(section, _KRB5_LOGIN, _BY_KEYTAB | login)
 
     def kdc(self, folder: Path, guard: Watchdog | None) -> Server:
         """The KDC, to be started, with its database in ``folder``."""

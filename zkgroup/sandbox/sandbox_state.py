@@ -18,7 +18,6 @@ from typing import TextIO
 
 import msgspec
 
-from zkgroup.child_processes import is_paused
 from zkgroup.config.setting_files import STATE_VARIABLE, state_dir
 from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
 from zkgroup.sandbox.processes import ProcessId
@@ -208,7 +207,7 @@ def _try_lock(path: Path) -> TextIO | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One process of a sandbox. ``state``: running, starting, paused or gone."""
+    """One process of a sandbox. ``state``: running, starting or gone."""
 
     sandbox: str
     process: str
@@ -235,8 +234,6 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
 def _condition(process: ProcessId, *, ready: bool) -> str:
     if not process.alive():
         return "gone"
-    if is_paused(process.pid):
-        return "paused"
     return "running" if ready else "starting"
 
 

@@ -8,9 +8,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal
 
-from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError, did_you_mean
@@ -90,8 +89,6 @@ class MemberOptions:
         if not release(self.release).member:
             have = ", ".join(version for version, known in RELEASES.items() if known.member)
             raise UsageError(f"Kafka {self.release} has no consumer that keeps its group in ZooKeeper", f"use {have}")
-        if self.streams < 1:
-            raise UsageError(f"a member of {self.streams} streams reads nothing", "ask for 1 or more")
         java = find_java()
         class_path = member_class_path(self.release)
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,91 +100,6 @@ class MemberOptions:
             *("org.codehaus.janino.SimpleCompiler", str(PROGRAM), PROGRAM.stem),
             *(str(consumer), self.kind, self.subscription, str(self.streams), self.output),
         ]
-
-
-class Consumed(NamedTuple):
-    """A message that a member printed."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes
-    value: bytes
-
-
-class ScalaMember(Process):
-    """A Scala member as a process of this one. Its output is kept in a file, and its log in another. ``stop`` lets it
-    commit and leave; after ``kill`` it stays registered until its session expires.
-
-    With a ``guard`` it ends when this process does.
-    """
-
-    def __init__(
-        self, options: MemberOptions, folder: Path, guard: Watchdog | None = None, *, record: bool = False
-    ) -> None:
-        super().__init__(f"member {options.member_id}", guard)
-        self.options = options
-        self.folder = folder
-        self.output = folder / "output"
-        self.log = folder / "log"
-        self._archive_classes = record
-
-    @property
-    def id(self) -> str:
-        """The id under which it registers in its group."""
-        return self.options.member_id
-
-    @property
-    def has_streams(self) -> bool:
-        """Whether it has registered and gone through its first rebalance."""
-        return STREAMS_MARK in self.logged()
-
-    def logged(self) -> str:
-        """Its log so far."""
-        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-
-    def start(self) -> Self:
-        """Start the process, and return at once. It may be started again after it has ended; output is appended."""
-        if not self.running:
-            command = self.options.command(self.folder, record=self._archive_classes)
-            self.spawn(command, folder=self.folder, log=self.log, output=self.output)
-        return self
-
-    def lines(self) -> list[bytes]:
-        """The lines that it has printed so far; an unfinished last line is left out."""
-        try:
-            return self.output.read_bytes().split(b"\n")[:-1]
-        except FileNotFoundError:
-            return []
-
-    def consumed(self) -> list[Consumed]:
-        """The messages that it has printed so far. Keys and values must hold no tab or line end."""
-        parts = (line.split(b"\t") for line in self.lines())
-        return [Consumed(t.decode(), int(p), int(o), key, value) for t, p, o, key, value in parts]
-
-    def wait_for(self, messages: int, timeout: float = 30.0) -> None:
-        """Wait until it has printed at least so many. Raises ``ZkgroupError`` if it ends before, or takes longer."""
-        deadline = time.monotonic() + timeout
-        while True:
-            ended = not self.running
-            if (seen := len(self.lines())) >= messages:
-                return
-            if ended or time.monotonic() > deadline:
-                what = "ended" if ended else f"did not get there within {timeout:g} s"
-                raise ZkgroupError(
-                    f"{self.name} {what}: {seen} messages of {messages}",
-                    f"its log says: {telling_line(self.logged())}",
-                )
-            time.sleep(POLL)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
-# --- detached: they run on by themselves in a running sandbox
 
 
 def check_id(state: SandboxState, options: MemberOptions) -> None:
@@ -206,18 +118,19 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
     with locked(name):
         state = running(name)
         check_id(state, options)
-        member = ScalaMember(options, options.folder(Path(state.folder)))
-        member.start()
-        written = MemberState(options.member_id, options.group, options.release, member.process_id, str(member.output))
+        folder = options.folder(Path(state.folder))
+        command, log, output = options.command(folder), folder / "log", folder / "output"
+        member = Process(options.member_id, None).spawn(command, folder=folder, log=log, output=output)
+        written = MemberState(options.member_id, options.group, options.release, member.process_id, str(output))
         others = [one for one in state.members if (one.group, one.name) != (written.group, written.name)]
         write_state(replace(state, members=(*others, written)))
         deadline = time.monotonic() + MEMBER_START
-        while not member.has_streams:
+        while STREAMS_MARK not in (logged := log.read_text(encoding="utf-8", errors="replace")):
             if not member.running or time.monotonic() > deadline:
                 what = "did not get its streams in time" if member.running else "ended while starting"
                 member.kill()
                 write_state(state)
-                raise ZkgroupError(f"member {member.id} {what}", f"its log says: {telling_line(member.logged())}")
+                raise ZkgroupError(f"member {member.name} {what}", f"its log says: {telling_line(logged)}")
             time.sleep(POLL)
     return written
 

@@ -1,21 +1,5 @@
 """An Avro schema → the Arrow type of its values, and how a decoded value becomes one of it; and a program for the C
-extension ``_avro``, with arrays of what it gives. Pure.
-
-============================  =====================================================================================
-Avro                          Arrow
-============================  =====================================================================================
-boolean, int, long            bool, int32, int64
-float, double                 float, double
-bytes, fixed; string, enum    binary; string
-record, array, map            struct, list, map<string, …>
-[null, T]                     T (all columns may be null)
-decimal (38 digits)           decimal128
-date                          date32
-time-millis, -micros          time32[ms], time64[us]
-timestamp-millis, -micros     timestamp[ms, UTC], timestamp[us, UTC]
-local-timestamp-…             the same without a zone
-another logical type          the type that it annotates, as Avro's specification says
-============================  =====================================================================================
+extension ``_avro``, with arrays of what it gives. Pure. ``docs/how-to/schemas.md`` has the table of types.
 
 A union of several types, a record within itself, the type null, and a fixed of no bytes have no Arrow type.
 """
@@ -34,7 +18,7 @@ import fastavro
 import pyarrow as pa
 
 from zkgroup.c_extensions import avro_module
-from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, struct_of
+from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, binary_column, struct_of
 from zkgroup.schemas.field_schema import SchemaError, UndecodableError
 
 #: As in ``_avro.c``.
@@ -124,7 +108,8 @@ class BufferDecoder:
             return make(kind, count, [valid, _bits(values)], missing)
         if node.kind == ENUM:
             indices = make(pa.int32(), count, [valid, pa.py_buffer(values)], missing)
-            return pa.DictionaryArray.from_arrays(indices, _texts(node.symbols)).cast(pa.string())
+            symbols = binary_column([symbol.encode() for symbol in node.symbols]).cast(pa.string())
+            return pa.DictionaryArray.from_arrays(indices, symbols).cast(pa.string())
         if node.kind in _WIDTHS:
             return make(kind, count, [valid, pa.py_buffer(values)], missing)
         return make(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(values)], missing)
@@ -148,15 +133,6 @@ def _size(node: AvroNode) -> int:
 def _bits(flags: bytes | bytearray) -> Any:
     """A buffer of bits for bytes that are 0 or 1."""
     return pa.Array.from_buffers(pa.int8(), len(flags), [None, pa.py_buffer(flags)]).cast(pa.bool_()).buffers()[1]
-
-
-def _texts(words: tuple[str, ...]) -> Any:
-    data = [word.encode() for word in words]
-    ends = [0]
-    for one in data:
-        ends.append(ends[-1] + len(one))
-    buffers = [None, pa.py_buffer(struct.pack(f"{len(ends)}i", *ends)), pa.py_buffer(b"".join(data))]
-    return pa.Array.from_buffers(pa.string(), len(data), buffers)
 
 
 #: Takes a value as fastavro decodes it without logical types, and returns it as pyarrow takes it. Raises

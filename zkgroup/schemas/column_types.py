@@ -6,8 +6,10 @@ All fields are nullable: so a newer schema may add a field, or have one no more.
 from __future__ import annotations
 
 import base64
+from array import array
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Final
 
 import orjson
@@ -63,6 +65,12 @@ def widen(known: Any, new: Any, path: str, *, promotes: bool = True) -> Any:
     raise IncompatibleSchemaError(
         f"{path} is {known} so far, and {new} in the schema", "keep the field's type, or choose another --to"
     )
+
+
+def binary_column(values: list[bytes]) -> Any:
+    """A binary column (``pa.array`` would import pandas)."""
+    ends = array("i", accumulate(map(len, values), initial=0))
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
 
 
 def encode_type(kind: Any) -> bytes:

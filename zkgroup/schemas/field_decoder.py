@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
-from itertools import accumulate
 from struct import pack
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,7 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, decode_type, encode_type, widen
+from zkgroup.schemas.column_types import (
+    END_SECOND,
+    FIRST_SECOND,
+    SECONDS_OF_DAY,
+    binary_column,
+    decode_type,
+    encode_type,
+    widen,
+)
 from zkgroup.schemas.field_schema import (
     FieldSchema,
     IncompatibleSchemaError,
@@ -150,7 +157,7 @@ class JsonDecoder:
             # no value goes on in the next, and as many objects as values are one each.
             lists = [None, pa.py_buffer(pack("2i", 0, len(texts)))]
             joined = pa.Array.from_buffers(pa.list_(pa.string()), 1, lists, children=[texts])
-            data = pc.binary_join(joined, _binary([b"\n"]).cast(pa.string())).buffers()[2]
+            data = pc.binary_join(joined, binary_column([b"\n"]).cast(pa.string())).buffers()[2]
             options = pj.ReadOptions(use_threads=False, block_size=data.size + 1)
             table = pj.read_json(pa.BufferReader(data), options, self._read)
             if table.num_rows != len(texts):
@@ -175,7 +182,7 @@ class JsonDecoder:
         except orjson.JSONDecodeError as error:  # also of numbers beyond its range
             # What Arrow's reader takes, and orjson does not, is not to depend on the rest of a batch.
             if self._read is not None and (len(data) > _LEVELS or _NO_NUMBER.search(data)):
-                found = self._decode_all(_binary([data]))
+                found = self._decode_all(binary_column([data]))
                 if found is not None:
                     return found[0].as_py()
             if self._read is not None or (value := _load_numbers(data)) is None:
@@ -212,7 +219,7 @@ class RegisteredDecoder:
             if isinstance(decoder, str):
                 errors |= dict.fromkeys(some, decoder)
                 continue
-            found = decoder.decode(_binary([values[place][_HEAD:] for place in some]))
+            found = decoder.decode(binary_column([values[place][_HEAD:] for place in some]))
             errors |= {some[place]: why for place, why in found.errors.items()}
             parts.append(found.column)
             for number, place in enumerate(some, size):
@@ -251,12 +258,6 @@ def _widened(column: Any, kind: Any) -> Any:
         return column.cast(kind)
     except pa.ArrowException:  # a release of pyarrow that adds no fields
         return pa.array(column.to_pylist(), kind)
-
-
-def _binary(values: list[bytes]) -> Any:
-    ends = array("i", accumulate(map(len, values), initial=0))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _integers(numbers: array[int]) -> Any:

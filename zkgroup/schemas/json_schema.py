@@ -1,17 +1,5 @@
 """A JSON Schema → the Arrow type of its values, and how a parsed value becomes one of it. Pure.
-
-==============================================  ===================================================================
-JSON Schema                                     Arrow
-==============================================  ===================================================================
-boolean, integer, number                        bool, int64, double
-string (also by enum or const)                  string
-string of format date-time; date                timestamp[us, UTC]; date32
-object with properties                          struct; other fields of a message are ignored
-object with additionalProperties alone          map<string, …>
-array with items                                list
-[T, "null"], or anyOf or oneOf with null        T (all columns may be null)
-$ref within the document, allOf of one schema   what it names
-==============================================  ===================================================================
+``docs/how-to/schemas.md`` has the table of types.
 
 Types and ``required`` are checked; ranges, patterns, enum and the like are not. Null stands for a field that is not
 there, unless that is required and of a type without null. Several types, an object or an array of anything, and a

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from servers import Sandbox
 from support import fresh_name
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture(scope="session")
