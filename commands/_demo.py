@@ -212,7 +212,8 @@ class Demo:
     def __init__(self, narrator: Narrator, sandbox: Sandbox, total: int) -> None:
         self._narrator = narrator
         self._sandbox = sandbox
-        self._cluster = "sandbox" if sandbox.name == "default" else f"sandbox:{sandbox.name}"
+        self._name = () if sandbox.name == "default" else ("--name", sandbox.name)
+        self._cluster = ":".join(("sandbox", *self._name[1:]))
         self._folder = sandbox.folder / "demo"
         self._total = total
         self._sent = 0
@@ -224,11 +225,10 @@ class Demo:
 
     def start_servers(self) -> None:
         """Step 1."""
-        name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
         self._narrator.step("A ZooKeeper and a Kafka broker are started")
         release = self._sandbox.release.version
-        kafka = "" if release == DEFAULT_RELEASE else f" --kafka {release}"
-        self._narrator.command(f"zkgroup sandbox start{name}{kafka}")
+        kafka = () if release == DEFAULT_RELEASE else ("--kafka", release)
+        self._narrator.command(shlex.join(("zkgroup", "sandbox", "start", *self._name, *kafka)))
         with self._narrator.waiting("starting two servers, and downloading Kafka if this is the first time"):
             self._sandbox.start()
         self._folder.mkdir()
@@ -262,17 +262,16 @@ class Demo:
 
     def _join(self, registry: Registry) -> None:
         self._narrator.step(f'Three members join the consumer group "{GROUP}"')
-        both = ("--whitelist", "|".join(TOPICS), "--from-beginning")
+        both = ("--group", GROUP, "--whitelist", "|".join(TOPICS), "--from-beginning")
         served = self._sandbox.release
         release = served.version if served.member else DEFAULT_RELEASE  # 2.0 dropped that consumer
         self._narrator.say(f"One is the Scala consumer of Kafka {release}.")
-        name = () if self._sandbox.name == "default" else ("--name", self._sandbox.name)
         of = () if release == DEFAULT_RELEASE else ("--release", release)
-        self._start("scala", "sandbox", "member", *name, *of, "--group", GROUP, *both, "--records", "--id", "scala")
+        self._start("scala", "sandbox", "member", *self._name, *of, *both, "--records", "--id", "scala")
         self._narrator.say("Two are zkgroup:")
         for member in ("python-1", "python-2"):
             own = ("-X", f"consumer.id={member}", "--format", FORMAT)
-            self._start(member, "-c", self._cluster, "consume", "--group", GROUP, *both, *own)
+            self._start(member, "-c", self._cluster, "consume", *both, *own)
         self._narrator.say("They meet in ZooKeeper, and by the same rule each works out its share of the partitions.")
         self._settled(registry)
 
@@ -358,7 +357,6 @@ class Demo:
     def invite(self) -> None:
         """Suggest commands for the sandbox that was kept."""
         self._narrator.step("The sandbox runs on, to play with")
-        name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
         zkgroup = f"zkgroup -c {self._cluster}"
         self._narrator.command("zkgroup sandbox status")
         self._narrator.command(f"{zkgroup} consume orders --offset -3 --until-end --output json")
@@ -367,7 +365,7 @@ class Demo:
         self._narrator.command(f"{zkgroup} consume orders payments --group mine --from-beginning")
         self._narrator.command(f"{zkgroup} owners mine")
         self._narrator.say("At the end:")
-        self._narrator.command(f"zkgroup sandbox stop{name}")
+        self._narrator.command(shlex.join(("zkgroup", "sandbox", "stop", *self._name)))
         self._narrator.say(f"What this demo wrote is in {self._folder}, and goes with the sandbox.")
 
     # Parts of steps

@@ -4,10 +4,9 @@ them, the class archives that halve the time to start. What is there is used as 
 
 from __future__ import annotations
 
+import os
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.java_runtime import find_java
@@ -42,10 +41,7 @@ def run_once(version: str) -> None:
     from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
     sys.stderr.write("running each server once, to make it start faster from now on\n")
-    with (
-        tempfile.TemporaryDirectory(prefix="zkgroup-") as folder,
-        Sandbox("prepare", kafka=version, folder=Path(folder) / "sandbox", record=True) as sandbox,
-    ):
+    with Sandbox(f"prepare-{os.getpid()}", kafka=version, record=True) as sandbox:
         with sandbox.registry() as registry:
             create_topic(registry, "t", 2)
         legacy = version if version.startswith(("0.8", "0.9")) else None

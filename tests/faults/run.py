@@ -129,7 +129,7 @@ class Run:
         """Start everything, do harm, wait, judge."""
         o = self.options
         with (
-            Sandbox("faults", kafka=o.kafka, heap_mb=512, folder=self._folder / "servers") as sandbox,
+            Sandbox("faults", kafka=o.kafka, heap_mb=512) as sandbox,
             ThreadPoolExecutor(4) as pool,
         ):
             self._sandbox, self._pool = sandbox, pool

@@ -289,24 +289,6 @@ def test_a_recycled_process_id_is_not_killed(unique: Callable[[str], str]) -> No
         other.kill()
 
 
-def test_a_folder_of_somebody_elses_is_not_touched(tmp_path: Path) -> None:
-    """A given folder that exists already is refused: starting empties its folder."""
-    (tmp_path / "thesis").write_text("irreplaceable")
-    with pytest.raises(UsageError, match="no sandbox made it"):
-        Sandbox("x", brokers=0, folder=tmp_path).start()
-    assert (tmp_path / "thesis").read_text() == "irreplaceable"
-
-
-def test_a_sandbox_in_a_given_folder(tmp_path: Path) -> None:
-    """With a folder of its own a sandbox keeps all that it has there, and removes it at the end."""
-    folder = tmp_path / "deep" / "sandbox"
-    with Sandbox("x", brokers=0, folder=folder) as sandbox:
-        assert zookeeper_data(sandbox.zookeeper.port) is not None
-        assert (folder / "state.json").is_file()
-        assert find("x") is None
-    assert not folder.exists()
-
-
 def test_names_and_numbers_that_cannot_be() -> None:
     """Wrong parameters are reported before anything starts."""
     with pytest.raises(UsageError, match="cannot name a sandbox"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -71,7 +70,6 @@ class Sandbox:
         chroot: str = "",
         tick_ms: int = 500,
         owned: bool = True,
-        folder: Path | None = None,
         properties: Mapping[str, str] | None = None,
         zookeeper_port: int | None = None,
         broker_port: int | None = None,
@@ -85,7 +83,7 @@ class Sandbox:
             raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
         self.name = name
         self.release = release(kafka)
-        self.folder = sandbox_folder(name) if folder is None else folder
+        self.folder = sandbox_folder(name)
         self.security: SandboxSecurity | None = None
         if secure and kerberos:
             raise UsageError("a sandbox has TLS and passwords, or Kerberos", "leave one of them out")
@@ -169,9 +167,6 @@ class Sandbox:
 
     # Starting and stopping
 
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
-        return locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext()
-
     def start(self) -> Self:
         """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
         try:
@@ -184,12 +179,10 @@ class Sandbox:
             ) from error
 
     def _start(self) -> Self:
-        with self._locked():
+        with locked(self.name):
             left = read_left_state(self.folder)
             if left is not None and left.alive:
                 raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
-            if left is None and self.folder != sandbox_folder(self.name) and self.folder.exists():
-                raise UsageError(f"{self.folder} exists, and no sandbox made it", "name a folder that does not exist")
             shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
             self.folder.mkdir(parents=True, mode=0o700)
             self._watchdog.start()
@@ -312,7 +305,7 @@ class Sandbox:
     def stop(self) -> None:
         """End every process and remove the folder. May be called again, and after a failed start."""
         if self._started:
-            with self._locked():
+            with locked(self.name):
                 self._end_everything()
 
     def run_on(self) -> None:

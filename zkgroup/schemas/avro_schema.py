@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from types import ModuleType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import fastavro
 import pyarrow as pa
 
 from zkgroup.c_extensions import avro_module
 from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, binary_column, struct_of
-from zkgroup.schemas.field_schema import SchemaError, UndecodableError
+from zkgroup.schemas.field_schema import Convert, SchemaError, UndecodableError, no_type
 
 #: As in ``_avro.c``.
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE, DECIMAL = range(15)
@@ -135,10 +134,6 @@ def _bits(flags: bytes | bytearray) -> Any:
     return pa.Array.from_buffers(pa.int8(), len(flags), [None, pa.py_buffer(flags)]).cast(pa.bool_()).buffers()[1]
 
 
-#: Takes a value as fastavro decodes it without logical types, and returns it as pyarrow takes it. Raises
-#: ``UndecodableError``.
-Convert: TypeAlias = Callable[[Any], Any]
-
 #: By Avro's name: the Arrow type, and the node's kind with the range of its numbers (0, 0: any).
 _TYPES: Final = {
     "boolean": (pa.bool_(), (BOOLEAN, 0, 0)),
@@ -172,6 +167,12 @@ class AvroColumn(NamedTuple):
     node: AvroNode
 
 
+_NO_SCHEMA: Final = (
+    *(ValueError, TypeError, KeyError, AttributeError, RecursionError),
+    *(fastavro.schema.SchemaParseException, fastavro.schema.UnknownType),
+)
+
+
 def read_avro_schema(text: str) -> tuple[AvroColumn, Any]:
     """The column of a schema, and the schema for fastavro, parsed and without logical types: numbers stay numbers.
     Raises ``SchemaError``."""
@@ -179,11 +180,8 @@ def read_avro_schema(text: str) -> tuple[AvroColumn, Any]:
         schema = json.loads(text)
         parsed = fastavro.parse_schema(schema)
         plain = fastavro.parse_schema(_without_logical_types(schema))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        why = f"{type(error).__name__}: {error}"[:200]
-        raise SchemaError(f"this is no Avro schema ({why})", "name a file with one, as JSON") from None
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        why = " ".join(str(error).split())[:200]
+    except _NO_SCHEMA as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise SchemaError(f"this is no Avro schema ({why})", "name a file with one, as JSON") from None
     return _AvroWalk().column(parsed, "$"), plain
 
@@ -211,7 +209,7 @@ class _AvroWalk:
         if kind in self._named:
             found = self._named[kind]
             if found is None:
-                raise _no_type(path, f"a {kind} within a {kind}")
+                raise no_type(path, f"a {kind} within a {kind}")
             return found
         if kind in ("record", "error", "enum", "fixed"):
             self._named[schema["name"]] = None
@@ -244,7 +242,7 @@ class _AvroWalk:
         if kind == "fixed" and schema["size"] > 0:
             return AvroColumn(pa.binary(), None, AvroNode(FIXED, schema["size"]))
         if kind not in _TYPES:
-            raise _no_type(path, f"the type {kind}")
+            raise no_type(path, f"the type {kind}")
         type_, numbers = _TYPES[kind]
         return AvroColumn(type_, None, AvroNode(*numbers))
 
@@ -264,7 +262,7 @@ class _AvroWalk:
     def _union(self, branches: list[Any], path: str) -> AvroColumn:
         others = [one for one in branches if one != "null" and one != {"type": "null"}]
         if len(others) != 1:
-            raise _no_type(path, f"a union of {len(others)} types besides null")
+            raise no_type(path, f"a union of {len(others)} types besides null")
         found = self.column(others[0], path)
         kind = SINGLE if len(branches) == 1 else NULLABLE
         node = AvroNode(kind, int(branches[0] is others[0]), inner=(found.node,))
@@ -272,10 +270,6 @@ class _AvroWalk:
         if inner is None or len(branches) == 1:
             return AvroColumn(found.type, inner, node)
         return AvroColumn(found.type, lambda value: None if value is None else inner(value), node)
-
-
-def _no_type(path: str, what: str) -> SchemaError:
-    return SchemaError(f"{path} is {what}, which no column type holds", "leave it out, or export the bytes as they are")
 
 
 def _each(convert: Convert) -> Convert:
@@ -301,7 +295,7 @@ def _decimal(schema: Any, path: str) -> AvroColumn:
     precision, scale = schema.get("precision", 0), schema.get("scale", 0)
     size = schema.get("size", 0)  # of a fixed
     if not (0 < precision <= _DIGITS and 0 <= scale <= precision) or (schema["type"] == "fixed" and not size):
-        raise _no_type(path, f"a decimal of {precision} digits, {scale} behind the point")
+        raise no_type(path, f"a decimal of {precision} digits, {scale} behind the point")
     limit = 10**precision
 
     def convert(value: bytes) -> Decimal:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from zkgroup.errors import RefusedError, UsageError
 
@@ -13,12 +13,20 @@ SchemaFormat: TypeAlias = Literal["avro", "json-schema"]
 SCHEMA_FORMATS: Final[tuple[SchemaFormat, ...]] = ("avro", "json-schema")
 
 
+#: Takes a decoded value, and returns it as pyarrow takes it. Raises ``UndecodableError``.
+Convert: TypeAlias = Callable[[Any], Any]
+
+
 class SchemaError(UsageError):
     """A schema that has no column type, or cannot be read."""
 
 
 class UndecodableError(ValueError):
     """A value that is not of its schema; the text says why."""
+
+
+def no_type(path: str, what: str) -> SchemaError:
+    return SchemaError(f"{path} is {what}, which no column type holds", "leave it out, or export the bytes as they are")
 
 
 class IncompatibleSchemaError(RefusedError):

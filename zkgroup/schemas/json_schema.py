@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from zkgroup.schemas.column_types import struct_of
-from zkgroup.schemas.field_schema import SchemaError, UndecodableError
-
-Convert: TypeAlias = Callable[[Any], Any]
+from zkgroup.schemas.field_schema import Convert, SchemaError, UndecodableError, no_type
 
 _INT64: Final = 1 << 63
 _REFERENCES: Final = 100  # one behind the other
@@ -46,12 +44,9 @@ class JsonColumn(NamedTuple):
 def read_json_schema(text: str) -> JsonColumn:
     """The column of a schema. Raises ``SchemaError``."""
     try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"this is no JSON Schema ({str(error)[:200]})", "name a file with one") from None
-    try:
-        column, _ = _JsonSchemaWalk(schema).column(schema, "$")
-    except (TypeError, AttributeError, RecursionError) as error:
+        document = json.loads(text)
+        column, _ = _JsonSchemaWalk(document).column(document, "$")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise SchemaError(f"this is no JSON Schema ({str(error)[:200]})", "name a file with one") from None
     return column
 
@@ -65,7 +60,7 @@ class _JsonSchemaWalk:
         """The column, and whether null is a value of the schema."""
         schema, nullable = self._resolve(schema, path)
         if any(schema is one for one in self._open):
-            raise _no_type(path, "a schema within itself")
+            raise no_type(path, "a schema within itself")
         self._open.append(schema)
         try:
             kind, null = self._kind(schema, path)
@@ -77,7 +72,7 @@ class _JsonSchemaWalk:
         nullable = False
         for _ in range(_REFERENCES):
             if not isinstance(schema, dict):
-                raise _no_type(path, "of no type")
+                raise no_type(path, "of no type")
             if "$ref" in schema:
                 schema = self._named(schema["$ref"], path)
             elif len(all_of := schema.get("allOf", ())) == 1 and "type" not in schema:
@@ -86,12 +81,12 @@ class _JsonSchemaWalk:
                 branches = schema["anyOf" if "anyOf" in schema else "oneOf"]
                 others = [one for one in branches if not (isinstance(one, dict) and one.get("type") == "null")]
                 if len(others) != 1:
-                    raise _no_type(path, f"of {len(others)} types besides null")
+                    raise no_type(path, f"of {len(others)} types besides null")
                 nullable |= len(others) < len(branches)
                 (schema,) = others
             else:
                 return schema, nullable
-        raise _no_type(path, "a schema within itself")
+        raise no_type(path, "a schema within itself")
 
     def _named(self, reference: str, path: str) -> Any:
         if not reference.startswith("#"):
@@ -113,11 +108,11 @@ class _JsonSchemaWalk:
                 return "string", False
             if "properties" in schema:
                 return "object", False
-            raise _no_type(path, "of no type")
+            raise no_type(path, "of no type")
         kinds = [kinds] if isinstance(kinds, str) else list(kinds)
         others = [one for one in kinds if one != "null"]
         if len(others) != 1:
-            raise _no_type(path, f"of {len(others)} types besides null")
+            raise no_type(path, f"of {len(others)} types besides null")
         return others[0], len(others) < len(kinds)
 
     def _of_kind(self, kind: str, schema: Mapping[str, Any], path: str) -> JsonColumn:
@@ -134,12 +129,12 @@ class _JsonSchemaWalk:
                 return self._array(schema, path)
             case "object":
                 return self._object(schema, path)
-        raise _no_type(path, f"of the type {kind}")
+        raise no_type(path, f"of the type {kind}")
 
     def _array(self, schema: Mapping[str, Any], path: str) -> JsonColumn:
         items = schema.get("items")
         if not isinstance(items, dict) or schema.get("prefixItems"):
-            raise _no_type(path, "an array of anything")
+            raise no_type(path, "an array of anything")
         item, _ = self.column(items, f"{path}[]")
         is_list, inner = _of_class(list, "an array", path), item.convert
 
@@ -154,7 +149,7 @@ class _JsonSchemaWalk:
         if not properties:
             values = schema.get("additionalProperties")
             if not isinstance(values, dict):
-                raise _no_type(path, "an object of anything")
+                raise no_type(path, "an object of anything")
             item, _ = self.column(values, f"{path}{{}}")
             inner = item.convert
 
@@ -181,10 +176,6 @@ class _JsonSchemaWalk:
         reads = [(name, one.read) for name, one in fields.items()]
         read = None if any(one is None for _, one in reads) else struct_of(reads, path)
         return JsonColumn(made, read, convert, tuple(required), fields)
-
-
-def _no_type(path: str, what: str) -> SchemaError:
-    return SchemaError(f"{path} is {what}, which no column type holds", "leave it out, or export the text as it is")
 
 
 def _of_class(kind: type, what: str, path: str) -> Convert:
