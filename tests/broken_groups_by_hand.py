@@ -202,14 +202,14 @@ CASES: list[tuple[str, Case]] = [
         GONE, topics={"orders": topic("orders", 1)}))),
     ("unreadable-node", ("warning", "/consumers/g/offsets/x", "is not named by a partition", replace(
         ALONE, problems=(NodeProblem("/consumers/g/offsets/x", "is not named by a partition"),)))),
-    ("unreadable-node", ("warning", "/consumers/g/offsets", "the group's offset", replace(
+    ("unreadable-node", ("warning", "/consumers/g/offsets", "what depends on it was not judged", replace(
         ALONE, unreadable={"/consumers/g/offsets": "not authorised"}))),
-    ("unreadable-node", ("warning", "/brokers/ids", "which brokers are up", replace(
+    ("unreadable-node", ("warning", "/brokers/ids", "what depends on it was not judged", replace(
         ALONE, broker_ids=(), unreadable={"/brokers/ids": "not authorised"}))),
-    ("unreadable-node", ("warning", "/brokers/topics", "which topics exist", replace(
+    ("unreadable-node", ("warning", "/brokers/topics", "what depends on it was not judged", replace(
         group([filtering("g_a", "o.*", {})], ALONE.partitions), existing_topics=(),
         unreadable={"/brokers/topics": "not authorised"}))),
-    ("unreadable-node", ("info", "/consumers/g", "nothing of the group depends on it", replace(
+    ("unreadable-node", ("info", "/consumers/g", "what depends on it was not judged", replace(
         ALONE, unreadable={"/consumers/g": "not authorised"}))),
     ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
         "znode /consumers/g/ids/g_b cannot be read: not authorised", is_unreadable=True))))),

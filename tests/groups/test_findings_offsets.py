@@ -174,12 +174,6 @@ def test_the_lag_of_a_group_without_members_grows_by_nature() -> None:
     assert found(having(inactive(), 1, log_end=130), "growing-lag", before).severity == "info"
 
 
-def test_an_earlier_look_at_another_group_is_not_used() -> None:
-    """Nothing is compared across groups."""
-    before = replace(ALONE, group="other", taken_at=NOW - 300 * SECOND)
-    assert "growing-lag" not in codes(having(ALONE, 1, log_end=130), before)
-
-
 def test_stores_of_which_one_stands_still_contradict_each_other() -> None:
     """One commit apart is normal in a running group; one that moved alone in three minutes is not."""
     now = having(ALONE, 1, stored=stored(60, JUST_NOW), kafka=kafka(40))

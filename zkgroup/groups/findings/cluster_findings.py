@@ -21,6 +21,10 @@ from zkgroup.text import counted, short
 _WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
 _UNREAD: Final = ": members take the topic for one without partitions, and read the others"
 _STOPS: Final = ": a member that reads the topic fails every rebalance, after it has released its partitions"
+_MEND_BROKER: Final = (
+    "give the broker a listener of the name and protocol PLAINTEXT, with a host of letters, digits, - and ., and"
+    " restart it, so that it registers anew; delete the node if it is no broker's"
+)
 #: So many single problems have a finding of their own.
 MOST: Final = 20
 
@@ -73,7 +77,7 @@ def _faulty_brokers(facts: GroupFacts) -> Iterator[Finding]:
             "incompatible-broker",
             broker.path,
             f"{fault.why}: {which} {does} while it is registered so; in this group {first_few(members)}",
-            _MEND_BROKER[fault.releases is None, fault.rebalances],
+            _MEND_BROKER,
             "critical" if fault.releases is None or _do_fail(facts, broker, members) else "info",
         )
 
@@ -85,15 +89,6 @@ def _do_fail(facts: GroupFacts, broker: FaultyBroker, members: Sequence[str]) ->
         return broker.fault.releases == "from 0.9 on" or _stuck(facts)  # who reads is not among ``members``
     changed_since = facts.snapshot.ids_changed > broker.czxid
     return bool(facts.gaps) or (changed_since and not facts.unresponsive.isdisjoint(members))
-
-
-#: By whether all releases fail, and whether they get through a rebalance.
-_MEND_BROKER: Final = {
-    (True, True): "give the broker a PLAINTEXT listener, which is all that the Scala consumer speaks",
-    (True, False): "restart the broker, so that it registers anew; delete the node if it is no broker's",
-    (False, True): "give the broker a PLAINTEXT listener that names its host, or upgrade members of 0.8",
-    (False, False): "upgrade the members, or name its listeners by protocol, its hosts by letters, digits, - and .",
-}
 
 
 def _stuck(facts: GroupFacts) -> bool:
@@ -219,8 +214,14 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     if group is not None and group.error and not snapshot.kafka_failures:
         said.append(f"the group in Kafka: {group.error}")
         reported |= {group.error}
-    unknown = [(p, p.log_error) for p in facts.partitions if p.log_error is not None and _has_log(facts, p)]
-    said += notes_by_reason([(p, why) for p, why in unknown if why not in reported])
+    said += notes_by_reason(
+        [
+            (p, p.log_error)
+            for p in facts.partitions
+            if p.log_error is not None and p.log_error not in reported and p.exists and p.leader is not None
+            if _without_leader(facts, p) is None  # that has a finding of its own
+        ]
+    )
     uncertain = [(p, p.kafka.error) for p in facts.partitions if p.kafka is not None and p.kafka.error is not None]
     said += notes_by_reason([(p, why) for p, why in uncertain if why not in reported], "in Kafka: ")
     if said:
@@ -232,46 +233,19 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
         )
 
 
-def _has_log(facts: GroupFacts, p: GroupPartition) -> bool:
-    """Whether a broker should have returned its log offsets. A missing leader has a finding of its own."""
-    return p.exists and _without_leader(facts, p) is None and p.leader is not None
-
-
 def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
     """Nodes that may not be read; members have findings of their own. An access list says nothing about the group:
     whatever depends on such a node is not judged elsewhere."""
     alike: dict[tuple[str, Severity], list[str]] = {}
+    root = f"/consumers/{facts.snapshot.group}"
     for path, why in facts.snapshot.unreadable.items():
-        effect = _effect(facts.snapshot.group, path)
-        if effect is not None:
-            severity: Severity = (
-                "info" if path in (f"/consumers/{facts.snapshot.group}", znodes.delete_topics()) else "warning"
-            )
-            alike.setdefault((f"cannot be read: {why}; {effect}", severity), []).append(path)
-    for (message, severity), paths in alike.items():
+        if not path.startswith(f"{root}/ids/"):
+            severity: Severity = "info" if path in (root, znodes.delete_topics()) else "warning"
+            alike.setdefault((why, severity), []).append(path)
+    for (why, severity), paths in alike.items():
         remedy = "connect with credentials that its access list admits: until then its content is unknown"
+        message = f"cannot be read: {why}; what depends on it was not judged"
         yield _of_nodes(facts, paths, message, remedy, severity)
-
-
-def _effect(group: str, path: str) -> str | None:
-    """What is unknown without a node; None for a member."""
-    root = f"/consumers/{group}"
-    effects = {
-        root: "nothing of the group depends on it",
-        f"{root}/ids": "who is a member is not known, and nothing about members and owners was judged",
-        znodes.topics(): "which topics exist is not known, nor which of them filters take",
-        znodes.broker_ids(): "which brokers are up is not known",
-        znodes.delete_topics(): "which topics are to be deleted is not known",
-    }
-    if path in effects:
-        return effects[path]
-    match path.removeprefix(f"{root}/").split("/")[0] if path.startswith(f"{root}/") else "topic":
-        case "ids":
-            return None
-        case "topic":
-            return "which partitions the topic has is not known, and nothing about it was judged"
-        case part:
-            return f"the group's {part} there are not known, and were not judged"
 
 
 def _of_nodes(facts: GroupFacts, paths: Sequence[str], why: str, remedy: str | Remedy, severity: Severity) -> Finding:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
@@ -132,11 +133,6 @@ class GroupFacts:
         return alive or self.snapshot.members_unreadable or self.snapshot.kafka_members_unknown
 
     @cached_property
-    def stopping(self) -> tuple[str, ...]:
-        """The members whose registration stops every rebalance: they are corrected before anything else."""
-        return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.is_unreadable)
-
-    @cached_property
     def stopping_topics(self) -> tuple[str, ...]:
         """The paths of topics' nodes on which every rebalance fails: subscribed ones, damaged otherwise than empty."""
         return tuple(error.path for error in damaged_topics(self.snapshot, passed_over=False))
@@ -144,9 +140,9 @@ class GroupFacts:
     @property
     def obstacle(self) -> str | None:
         """What must be done before any rebalance can succeed; None without an obstacle."""
-        if self.stopping:
-            names = first_few(self.stopping)
-            return f"mend the registration of {names}: until then no Scala member can rebalance"
+        stopping = [m.member for m in self.snapshot.members if m.error is not None and not m.is_unreadable]
+        if stopping:
+            return f"mend the registration of {first_few(stopping)}: until then no Scala member can rebalance"
         if self.stopping_topics:
             return f"mend {first_few(self.stopping_topics)}: until then no member that reads it can rebalance"
         for broker in self.snapshot.faulty_brokers:
@@ -185,6 +181,12 @@ class GroupFacts:
             for name, claimed in newest.items()
             if 0 < claimed < changed and name in self.members and name not in self.foreign
         )
+
+    @property
+    def plan_is_known(self) -> bool:
+        """Whether all may be read that a plan, and who has what, depends on."""
+        unknown = self.snapshot.members_unreadable or self.snapshot.owners_unreadable or self.snapshot.topics_unreadable
+        return not unknown and not any(member.is_unreadable for member in self.snapshot.members)
 
     @cached_property
     def foreign(self) -> frozenset[str]:
@@ -296,51 +298,24 @@ def reset_remedy(
     facts: GroupFacts,
     keys: Sequence[TopicPartition],
     what: str,
-    *target: str,
-    wrong: Mapping[TopicPartition, WrongStores] | None = None,
+    target: str,
+    *,
+    why: str = "",
+    wrong: Mapping[TopicPartition, WrongStores] = MappingProxyType({}),
 ) -> Remedy:
-    """A reset to ``target`` (the words of the option), described by ``what``. The store that is not ``wrong`` keeps its
-    offset."""
+    """A reset to ``target`` (an option), described by ``what``. The store that is not ``wrong`` keeps its offset."""
     parts: dict[tuple[str, ...], list[TopicPartition]] = {}
     for key in keys:
-        parts.setdefault(_alone(facts.by_key[key], wrong[key] if wrong is not None else set()), []).append(key)
+        parts.setdefault(_alone(facts.by_key[key], wrong.get(key, frozenset())), []).append(key)
     commands = (
-        facts.command("reset-offsets", *topic_option(part), *target, *option, "--execute")
+        facts.command("reset-offsets", *topic_option(part), target, *option, "--execute")
         for option, part in parts.items()
     )
-    return Remedy(f"{stopped(facts.active)}{what}", *commands)
+    return Remedy(f"{why}{stopped(facts.active)}{what}", *commands)
 
 
 #: What ``reset_remedy`` does with ``--to-earliest``.
 TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
-
-
-def correction(
-    facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, WrongStores]
-) -> Remedy:
-    """How to set ``wrong`` offsets: from the other store, where its offset is right, else to the log's start."""
-    right: dict[str, list[TopicPartition]] = {}
-    for key in keys:
-        right.setdefault(_taken_over(facts, facts.by_key[key], wrong[key]), []).append(key)
-    rest = right.pop("", [])
-    remedy = Remedy("")
-    if right:
-        commands = (
-            facts.command("migrate-group", "--to", to, "--prefer", "source", *topic_option(part), "--execute")
-            for to, part in right.items()
-        )
-        remedy = Remedy(f"{stopped(facts.active)}take over the other store's offset", *commands)
-    return remedy.then(reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
-
-
-def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: WrongStores) -> str:
-    """The only store with a wrong offset, if the other store's lies within the log; else an empty text."""
-    to, good = "", None
-    if wrong == {"zookeeper"} and p.kafka is not None:
-        to, good = "zookeeper", p.kafka.offset
-    elif wrong == {"kafka"} and p.stored is not None and p.stored.defect is None and not is_stale(facts, p):
-        to, good = "kafka", p.stored.offset
-    return "" if good is None or is_outside(p, good) else to
 
 
 def is_outside(p: GroupPartition, offset: int) -> bool:

@@ -24,6 +24,8 @@ from zkgroup.groups.snapshot.table_rows import (
     partition_rows,
 )
 
+_ORDER: Final = {code: place for place, code in enumerate(KINDS)}
+
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
@@ -83,22 +85,14 @@ def diagnose(
     Ages come from the times of nodes. Without ``inference`` there are none about strategies. ``earlier``, a snapshot of
     the same group, shows growing lag, and what has not settled since.
     """
-    facts = GroupFacts(
-        snapshot, inference, earlier if earlier is not None and earlier.group == snapshot.group else None
+    facts = GroupFacts(snapshot, inference, earlier)
+    parts = (diagnose_cluster, diagnose_members, diagnose_owners, diagnose_offsets)
+    return sorted(
+        (found for part in parts for found in part(facts)),
+        key=lambda one: (SEVERITIES.index(one.severity), _ORDER[one.code], one.subject),
     )
-    found: list[Finding] = []
-    for part in (diagnose_cluster, diagnose_members, diagnose_owners, diagnose_offsets):
-        found.extend(part(facts))
-    return sorted(found, key=_rank)
 
 
 def worst_first(inspections: Iterable[Inspection]) -> list[Inspection]:
     """By the number of critical findings, then of warnings, then of others; then by name."""
     return sorted(inspections, key=lambda one: (*(-one.count(severity) for severity in SEVERITIES), one.snapshot.group))
-
-
-_ORDER: Final = {code: place for place, code in enumerate(KINDS)}
-
-
-def _rank(finding: Finding) -> tuple[int, int, str]:
-    return SEVERITIES.index(finding.severity), _ORDER[finding.code], finding.subject

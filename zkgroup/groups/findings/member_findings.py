@@ -17,14 +17,8 @@ from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.group_znodes import stops_everyone
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS
+from zkgroup.protocol.znodes import Registration
 from zkgroup.text import counted, listed
-
-
-def _stop_client(facts: GroupFacts, member: GroupMember) -> Remedy:
-    """How to remove a registration: a persistent node outlives its client."""
-    if member.session_id:
-        return Remedy("stop the client that wrote it: its node goes with its session")
-    return _release(facts, member)
 
 
 def diagnose_members(facts: GroupFacts) -> Iterator[Finding]:
@@ -38,30 +32,32 @@ def diagnose_members(facts: GroupFacts) -> Iterator[Finding]:
                 "persistent-member",
                 member.member,
                 "the registration is no ephemeral node: it stays when its client goes, and keeps its share from others",
-                _release(facts, member).after("make sure that its client is gone, then "),
+                _removal(facts, member).after("make sure that its client is gone, then "),
             )
     yield from _foreign(facts)
     yield from _disagreement(facts)
     yield from _surplus(facts)
 
 
-def _release(facts: GroupFacts, member: GroupMember) -> Remedy:
-    releasing = facts.command("release-owners", "--member", member.member, "--execute")
-    return Remedy("remove the registration", releasing)
+def _removal(facts: GroupFacts, member: GroupMember) -> Remedy:
+    """How to remove a registration: a persistent node outlives its client."""
+    if member.session_id:
+        return Remedy("stop the client that wrote it: its node goes with its session")
+    return Remedy("remove the registration", facts.command("release-owners", "--member", member.member, "--execute"))
 
 
 def _readable(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     if member.error is None:
         return
     if member.registration is not None:
-        yield _unreadable_filter(facts, member, member.error)
+        yield _unreadable_filter(facts, member, member.error, next(iter(member.registration.subscription), ""))
     elif stops_everyone(member):
         yield finding(
             "stopping-registration",
             member.member,
             f"the registration {member.error}; every Scala member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
-            _stop_client(facts, member).then(
+            _removal(facts, member).then(
                 Remedy(
                     "the members rebalance by themselves when it goes: verify that they have",
                     facts.command("owners", "--verify"),
@@ -80,10 +76,9 @@ def _readable(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         )
 
 
-def _unreadable_filter(facts: GroupFacts, member: GroupMember, error: str) -> Finding:
+def _unreadable_filter(facts: GroupFacts, member: GroupMember, error: str, expression: str) -> Finding:
     from zkgroup.protocol.topic_filter import TopicFilter  # brings ``regex``
 
-    expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
     why: str | None = None  # matching takes too much work
     try:
         expression.encode()
@@ -93,9 +88,9 @@ def _unreadable_filter(facts: GroupFacts, member: GroupMember, error: str) -> Fi
     except UnicodeEncodeError:
         why = "it is no text"
     except UsageError:
-        why = None
+        pass
     if why is not None:
-        remedy = _stop_client(facts, member).after("correct the expression; ")
+        remedy = _removal(facts, member).after("correct the expression; ")
         return finding("unreadable-filter", member.member, f"{error}; {why}", remedy)
     return finding(
         "unreadable-filter",
@@ -109,7 +104,6 @@ def _unreadable_filter(facts: GroupFacts, member: GroupMember, error: str) -> Fi
 def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     if member.registration is None:
         return
-    doubled = znodes.ESCAPED_TWICE in member.defects
     some = [defect for defect in member.defects if defect.effect == "stops-releases"]
     rest = [defect for defect in member.defects if defect != znodes.ESCAPED_TWICE and defect not in some]
     if some:
@@ -120,12 +114,12 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
             member.member,
             f"{first_few([defect.text for defect in some], '; ')}"
             + (f"; {counted(len(facts.gaps), 'partition')} of the group unread" if stuck else ""),
-            _stop_client(facts, member).then(
+            _removal(facts, member).then(
                 Remedy("let it write what the Scala consumer writes (the timestamp as a string)"), "; "
             ),
             "critical" if stuck else "warning",
         )
-    if doubled and member.error is None:
+    if znodes.ESCAPED_TWICE in member.defects and member.error is None:
         if member.registration.pattern == "black_list":
             kept_out = [name for name in facts.snapshot.existing_topics if name not in member.streams]
             kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
@@ -135,7 +129,8 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "doubly-escaped-filter",
             member.member,
-            f"every reader sees {_shown(member)}, which {effect}: members of 1.0.1 to 1.1.1 register backslashes so",
+            f"every reader sees {_shown(member.registration)}, which {effect}: members of 1.0.1 to 1.1.1 register"
+            " backslashes so",
             r"write the filter without a backslash: [.] for \., [0-9] for \d, [A-Za-z0-9_] for \w",
         )
     if rest:
@@ -149,8 +144,8 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         )
 
 
-def _shown(member: GroupMember) -> str:
-    expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
+def _shown(registration: Registration) -> str:
+    expression = next(iter(registration.subscription), "")
     return f"'{expression}'" if len(expression) <= 60 else f"'{expression[:57]}...'"
 
 
@@ -165,7 +160,8 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
             yield finding(
                 "filter-without-topics",
                 member.member,
-                f"the filter {_shown(member)} matches none of {counted(len(facts.snapshot.existing_topics), 'topic')}",
+                f"the filter {_shown(registration)} matches none of"
+                f" {counted(len(facts.snapshot.existing_topics), 'topic')}",
                 "nothing, if the topics are still to come: the member joins in when they do; else correct the filter",
             )
         return
@@ -257,9 +253,7 @@ def _surplus(facts: GroupFacts) -> Iterator[Finding]:
     beyond = {topic: (streams[topic], there) for topic, there in partitions.items() if streams[topic] > there > 0}
     if not beyond:
         return
-    refused = facts.inference.refused if facts.inference is not None else {}
-    too_many = refused.get(_LENIENT)
-    if too_many is not None:
+    if facts.inference is not None and (too_many := facts.inference.refused.get(_LENIENT)) is not None:
         yield finding(
             "surplus-streams", facts.snapshot.group, too_many, "correct the registration with so many streams"
         )

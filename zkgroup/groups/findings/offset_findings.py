@@ -6,8 +6,10 @@ week, and those of console consumers, have a lower severity.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from zkgroup.errors import Remedy
@@ -18,7 +20,6 @@ from zkgroup.groups.findings.group_facts import (
     TO_EARLIEST,
     GroupFacts,
     WrongStores,
-    correction,
     is_gone,
     is_outside,
     is_stale,
@@ -36,6 +37,7 @@ from zkgroup.text import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
 Said = list[tuple[TopicPartition, str]]
+_NO_START: Final = "a member starts here where auto.offset.reset says (largest, by default, skips all messages); "
 
 
 def diagnose_offsets(facts: GroupFacts) -> Iterator[Finding]:
@@ -93,41 +95,32 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
-    said: Said = []
-    defective: dict[TopicPartition, int] = {}
-    blanks: Said = []
+    without: Said = []
+    with_more: Said = []
     for p in facts.partitions:
-        if p.stored is None or p.stored.is_unreadable or is_gone(facts, p):
-            continue
-        if p.stored.error is not None:
-            said.append((p.key, p.stored.error))
-        elif p.stored.defect is not None:
-            if p.stored.offset is None:
-                said.append((p.key, p.stored.defect))
-            else:
-                defective[p.key] = p.stored.offset
-                blanks.append((p.key, p.stored.defect))
-    fails = "every member that is given it fails"
-    wrong: dict[TopicPartition, WrongStores] = {key: {"zookeeper"} for key, _ in (*said, *blanks)}
-
-    def anew(keys: Sequence[TopicPartition]) -> Remedy:
-        return correction(facts, keys, wrong).after(f"{fails}; ")
-
-    yield from per_topic("unreadable-offset", said, anew)
-
-    def rewrite(keys: Sequence[TopicPartition]) -> Remedy:
-        numbers = {defective[key] for key in keys}
-        target = ("--to-offset", str(numbers.pop())) if len(numbers) == 1 else ("--to-current",)
-        return reset_remedy(facts, keys, "write the number alone", *target, wrong=wrong).after(f"{fails}; ")
-
-    yield from per_topic("unreadable-offset", blanks, rewrite)
+        if p.stored is not None and not p.stored.is_unreadable and not is_gone(facts, p):
+            wrong_text = p.stored.error or p.stored.defect
+            if wrong_text is not None:
+                (without if p.stored.offset is None else with_more).append((p.key, wrong_text))
+    wrong: dict[TopicPartition, WrongStores] = {key: {"zookeeper"} for key, _ in (*without, *with_more)}
+    why = "every member that is given it fails; "
+    yield from per_topic(
+        "unreadable-offset",
+        without,
+        lambda keys: reset_remedy(facts, keys, TO_EARLIEST, "--to-earliest", why=why, wrong=wrong),
+    )
+    yield from per_topic(
+        "unreadable-offset",
+        with_more,
+        lambda keys: reset_remedy(facts, keys, "write the number alone", "--to-current", why=why, wrong=wrong),
+    )
 
 
 def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
     before: Said = []
     beyond: Said = []
-    lost_in: dict[TopicPartition, set[OffsetStore | None]] = {}
-    over_in: dict[TopicPartition, set[OffsetStore | None]] = {}
+    lost_in: dict[TopicPartition, set[OffsetStore | None]] = defaultdict(set)
+    over_in: dict[TopicPartition, set[OffsetStore | None]] = defaultdict(set)
     for p in facts.partitions:
         of_former_log = is_stale(facts, p)
         for store, offset in offsets_of(p):
@@ -136,23 +129,24 @@ def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
             at = f"is committed at {offset}{in_store(store)}"
             if p.log_start is not None and offset < p.log_start:
                 lost = counted(p.log_start - offset, "message")
-                lost_in.setdefault(p.key, set()).add(store)
+                lost_in[p.key].add(store)
                 before.append((p.key, f"{at}, the log starts at {p.log_start}: {lost} lost"))
             elif p.log_end is not None and offset > p.log_end:
-                over = offset - p.log_end
-                over_in.setdefault(p.key, set()).add(store)
-                beyond.append((p.key, f"{at}, {over} beyond the log's end {p.log_end}"))
+                over_in[p.key].add(store)
+                beyond.append((p.key, f"{at}, {offset - p.log_end} beyond the log's end {p.log_end}"))
     yield from per_topic(
         "offset-before-start",
         before,
-        lambda keys: reset_remedy(facts, keys, "read on from the log's start", "--to-earliest", wrong=lost_in).after(
-            "a member starts here where auto.offset.reset says (largest, by default, skips all that is left); "
+        lambda keys: reset_remedy(
+            facts, keys, "read on from the log's start", "--to-earliest", why=_NO_START, wrong=lost_in
         ),
     )
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: correction(facts, keys, over_in).after("was the topic recreated, or its log cut? "),
+        lambda keys: reset_remedy(
+            facts, keys, TO_EARLIEST, "--to-earliest", why="was the topic recreated, or its log cut? ", wrong=over_in
+        ),
     )
 
 
@@ -213,31 +207,21 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
     quiet: Said = []
     loud: Said = []
     with_offsets = {p.topic for p in facts.partitions if p.stored is not None or p.kafka is not None}
+    is_zookeepers = facts.snapshot.members and not facts.snapshot.kafka_members
     for p in facts.partitions:
         if not p.exists or p.committed("both") is not None or p.kafka_unknown:
             continue
-        if (p.stored is not None and p.stored.error is not None) or _is_unread(facts, p):
-            continue
+        if (p.stored is not None and p.stored.error is not None) or (is_zookeepers and not facts.concerns_readers(p)):
+            continue  # the latter: see ``_without_subscriber``
         count = 0 if p.log_end is None else p.log_end - (p.log_start or 0)
         there = "" if p.log_end is None else f", and {counted(count, 'message')}" if count else ", and is empty"
         is_odd = not facts.active and p.topic in with_offsets
         text = f"has no committed offset{', others of its topic have' if is_odd else ''}{there}"
         (loud if is_odd or (count and not _young(facts, p)) else quiet).append((p.key, text))
 
-    def remedy(keys: Sequence[TopicPartition]) -> Remedy:
-        why = (
-            "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose, "
-        )
-        return reset_remedy(facts, keys, TO_EARLIEST, "--to-earliest").after(why)
-
+    remedy = partial(reset_remedy, facts, what=TO_EARLIEST, target="--to-earliest", why=_NO_START)
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")
-
-
-def _is_unread(facts: GroupFacts, p: GroupPartition) -> bool:
-    """Whether no member reads the topic any more: see ``_without_subscriber``."""
-    readers = facts.snapshot.members and not facts.snapshot.kafka_members
-    return bool(readers) and p.owner is None and p.topic not in facts.snapshot.subscribed
 
 
 def _young(facts: GroupFacts, p: GroupPartition) -> bool:
@@ -354,8 +338,6 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
         if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
             last = f" (last progress {facts.when(p.stored.changed_at)})" if p.stored is not None else ""
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
-    if not said:
-        return
     what = f"in {ago(apart)}{'' if facts.active else '; the group has no members'}"
     if not facts.active:
         remedy = Remedy("start a member, if the group is still wanted")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Said = list[tuple[TopicPartition, str]]
 
 
-def diagnose_owners(facts: GroupFacts) -> Iterator[Finding]:
-    yield from _led_by_mix(facts, list(_diagnose(facts)))
+def diagnose_owners(facts: GroupFacts) -> list[Finding]:
+    return _led_by_mix(facts, list(_diagnose(facts)))
 
 
 def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
@@ -165,11 +165,7 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
     wrong = [p for p in facts.partitions if p.owner is not None and _why_wrong(facts, p) is not None]
     in_kafka = facts.snapshot.kafka_phase
     inference = facts.inference
-    known = not (
-        facts.snapshot.members_unreadable or facts.snapshot.owners_unreadable or facts.snapshot.topics_unreadable
-    )
-    known = known and not any(member.is_unreadable for member in facts.snapshot.members)
-    unsettled = known and inference is not None and inference.best is not None and not inference.exact
+    unsettled = facts.plan_is_known and inference is not None and inference.best is not None and not inference.exact
     if not (missing or wrong or in_kafka or unsettled):
         return
     parts = []
@@ -252,7 +248,6 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
     for key in facts.unread:
         per_name[key.topic] = per_name.get(key.topic, 0) + 1
     unreadable = {p.topic for p in facts.partitions if p.is_unreadable}
-    blocked = frozenset(facts.inference.blocked) if facts.inference is not None else frozenset()
     first = _first_step(facts)
     again = Remedy(
         "let it try again; where that fails, restart it, and set partition.assignment.strategy alike for all",
@@ -266,12 +261,9 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
             continue  # it may own what cannot be seen
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(facts.now - since)}" if since is not None else ""
+        why = "it gave its rebalance up, and stays registered; or others own a part of its share by another plan"
         if first is not None:
             why = "as the group is, it can claim no share"
-        elif member.member in blocked:
-            why = "others own a part of its share, so that it can claim none: strategies or releases differ"
-        else:
-            why = "it gave its rebalance up, and stays registered; or others own a part of its share by another plan"
         yield finding(
             "member-without-partitions",
             member.member,
@@ -284,24 +276,19 @@ def _unexplained(facts: GroupFacts) -> Iterator[Finding]:
     inference = facts.inference
     if inference is None or inference.exact or inference.best is None:
         return
-    if any(member.error is not None for member in facts.snapshot.members):
+    if not facts.plan_is_known or any(member.error is not None for member in facts.snapshot.members):
         return  # what should be whose is not known here
-    if facts.snapshot.members_unreadable or facts.snapshot.owners_unreadable or facts.snapshot.topics_unreadable:
-        return  # nor what is whose
     if facts.unresponsive:
         return  # the others follow a newer plan
-    holders = {partition.member for partition in facts.partitions if partition.member is not None}
     is_reported = bool(facts.unread) or any(_is_wrong(facts, p) for p in facts.partitions)
-    if not holders or (is_reported and len(facts.members) < 2):
+    if all(p.member is None for p in facts.partitions) or (is_reported and len(facts.members) < 2):
         return  # a single member is no mix
     if is_reported and not (inference.deviating or inference.blocked):
         return  # other findings explain the whole difference
     suspects = tuple(dict.fromkeys((*inference.deviating, *inference.blocked)))
-    foreign = bool(facts.foreign)
-    who = (
-        f"; not by that plan: {first_few([_suspect(facts, inference, name) for name in suspects])}" if suspects else ""
-    )
-    what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
+    named = first_few([_suspect(facts, inference, name) for name in suspects])
+    who = f"; not by that plan: {named}" if suspects else ""
+    what = "clients of different kinds in one group" if facts.foreign else "a mix of strategies, or of releases"
     yield finding(
         "unexplained-owners",
         facts.snapshot.group,
@@ -312,7 +299,7 @@ def _unexplained(facts: GroupFacts) -> Iterator[Finding]:
             " 0.11, or from 1.0 on); see who would own what",
             facts.command("assign", "--strategy", inference.best[0]),
         ),
-        "info" if foreign else "warning",
+        "info" if facts.foreign else "warning",
     )
 
 
