@@ -120,8 +120,8 @@ def test_only_some_partitions(cluster: Sandbox, groups: Groups, topic: str, scop
     [
         ("nonsense", 4, "has nothing to do with topic 'nonsense'"),
         ("{t}:9", 4, "has no partition 9"),
-        ("{t}:x", 2, "is no topic"),
-        ("{t}:1-", 2, "are no partitions"),
+        ("{t}:x", 2, "names no partitions"),
+        ("{t}:1-", 2, "names no partitions"),
         ("../ids", 2, "cannot be the name of a znode"),
     ],
 )

@@ -82,19 +82,6 @@ def test_a_member_whose_session_ended() -> None:
     assert kinds(events) == ["session-renewed"]
 
 
-def test_a_member_that_comes_back() -> None:
-    """A member whose session expired comes back under its id: when it left is remembered, of the last ones only."""
-    base = state(0, {0: "a@5"}, "a", 4)
-    *_, back = detect_all(base, state(1000, {0: None}, ""), state(13_600, {0: "a@9"}, "a", 8))
-    assert back[0].kind == "member-joined"
-    assert "joined again under the same id, 12.6 s after it left" in back[0].message
-    detector = EventDetector()
-    _ = detector.detect(base)
-    for at in range(1200):
-        _ = detector.detect(replace(base, members={f"g_{at}": WatchedMember("t:1")}))
-    assert len(detector.left) == 500
-
-
 def test_members_that_keep_what_does_not_change() -> None:
     """A member of another kind than the Scala consumer's need not claim anew for a rebalance to be over."""
     foreign = {TopicPartition("t", 0): WatchedPartition("box:1234", "box:1234", 5)}

@@ -10,6 +10,11 @@ from xml.sax.saxutils import escape, quoteattr
 
 from zkgroup.text import shortened
 
+_STYLE: Final = """\
+text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.title{font-weight:bold}
+.dim{fill:#656d76}.small{font-size:10px}.ground{fill:#fff}.grid{stroke:#9aa4af;stroke-opacity:.35}
+@media screen and (prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.ground{fill:#0d1117}}
+"""
 _STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAY: Final = 86_400
 # What XML cannot hold, or a reader would obey: control characters, bidirectional marks, halves of surrogates.
@@ -19,10 +24,10 @@ _UNSAFE: Final = re.compile(
 
 
 def svg_head(width: int, height: int, title: str, below: str, style: str, margin: int) -> str:
-    """The beginning of a document: its size and style, a title, and a line below that."""
+    """The beginning of a document: its size, the common style and one of its own, a title, and a line below that."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-        f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{style}</style>\n'
+        f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{_STYLE}{style}</style>\n'
         f'<rect class="ground" width="{width}" height="{height}"/>\n'
         f'<text x="{margin}" y="{margin + 8}" class="title">{escape(title)}</text>\n'
         f'<text x="{margin}" y="{margin + 26}" class="dim">{escape(below)}</text>\n'

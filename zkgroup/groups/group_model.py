@@ -109,12 +109,6 @@ class GroupMember:
         """Whether it is known to subscribe by a filter."""
         return self.registration is not None and self.registration.pattern != "static"
 
-    @property
-    def stream_count(self) -> int | None:
-        """Its number of streams: of a static subscription the sum over its topics; of a filter its number, as each
-        stream reads all topics. None where the registration cannot be read."""
-        return None if self.registration is None else sum(self.registration.subscription.values())
-
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:

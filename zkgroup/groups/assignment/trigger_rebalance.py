@@ -144,7 +144,9 @@ def trigger_rebalance(
         log.info("made znode %s: waiting for the members to claim anew", node)
         answered = _wait_until_settled(registry, group, before, check, started, timeout).answered
         between = read_ownership(registry, group)
-        _delete(registry, node)
+        match registry.write(Delete(node)):
+            case Failure(code) if code is not Code.NO_NODE:
+                raise UnreachableError(f"znode {node} cannot be deleted: {code.value}", "it goes with the session")
         log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
     except BaseException:
         if not registry.lost:  # it goes with the session as well, but this is sooner
@@ -226,11 +228,3 @@ def _create(registry: Registry, group: str, node: str) -> None:
             raise UnreachableError(f"znode {node}: {failure.code.value}", "try again")
         case Failure(code):
             raise ZkgroupError(f"znode {node} cannot be created: {code.value}", "who may write there?")
-
-
-def _delete(registry: Registry, node: str) -> None:
-    match registry.write(Delete(node)):
-        case Failure(Code.NO_NODE):
-            pass
-        case Failure(code):
-            raise UnreachableError(f"znode {node} cannot be deleted: {code.value}", "it goes with the session")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.inspection import Inspection
 from zkgroup.groups.monitoring.lag_history import Sample
 from zkgroup.groups.snapshot.table_rows import GroupRow
@@ -24,7 +23,7 @@ State: TypeAlias = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]
 EXIT_CODES: Final[Mapping[State, int]] = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
 #: Worst last. What could not be judged may be worse than a warning.
 _RANKS: Final[Sequence[State]] = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
-_OF_SEVERITY: Final[Mapping[str, State]] = {"critical": "CRITICAL", "warning": "WARNING", "info": "OK"}
+_OF_SEVERITY: Final[Mapping[str, State]] = {"critical": "CRITICAL", "warning": "WARNING"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,11 @@ def check_group(
     unread = [p for p in doubtful if p.log_end is None]
     statuses = {p.key: evaluate(windows.get(p.key, ())) for p in snapshot.partitions if p.key not in unknown}
     reasons = [
-        *_of_findings(one.findings),
+        *(
+            (_OF_SEVERITY[finding.severity], f"{finding.code}: {finding.subject}: {finding.message}")
+            for finding in one.findings
+            if finding.severity != "info"
+        ),
         *_of_lag(one, thresholds),
         *_of_progress(statuses),
     ]
@@ -110,14 +113,6 @@ def check_group(
 def worst_state(states: Iterable[State]) -> State:
     """The worst state; OK without any."""
     return max(states, key=_RANKS.index, default="OK")
-
-
-def _of_findings(findings: Iterable[Finding]) -> list[tuple[State, str]]:
-    return [
-        (_OF_SEVERITY[finding.severity], f"{finding.code}: {finding.subject}: {finding.message}")
-        for finding in findings
-        if finding.severity != "info"
-    ]
 
 
 def _of_lag(one: Inspection, limits: Thresholds) -> Iterator[tuple[State, str]]:
@@ -199,13 +194,8 @@ def evaluate(samples: Sequence[Sample]) -> Status:
 
 def status_of_group(statuses: Iterable[Status]) -> GroupStatus:
     """The worst of the partitions' statuses: all but OK and WARN are errors."""
-    worst: GroupStatus = "OK"
-    for status in statuses:
-        if status not in ("OK", "WARN"):
-            return "ERR"
-        if status == "WARN":
-            worst = "WARN"
-    return worst
+    bad = set(statuses) - {"OK"}
+    return "ERR" if bad - {"WARN"} else "WARN" if bad else "OK"
 
 
 def seconds_to_catch_up(samples: Sequence[Sample]) -> float | None:

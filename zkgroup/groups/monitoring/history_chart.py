@@ -17,28 +17,19 @@ COLUMNS: Final = 800
 _LEFT: Final = 64
 _MARGIN: Final = 16
 _STYLE: Final = """\
-text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.title{font-weight:bold}
-.dim{fill:#656d76}.small{font-size:10px}
-.ground{fill:#fff}.grid{stroke:#9aa4af;stroke-opacity:.35}.line{fill:none;stroke-width:1.5}
+.line{fill:none;stroke-width:1.5}
 .lag{fill:#4c8dd6;fill-opacity:.35;stroke:#2f6fb5}.produced{stroke:#c05a1a}.consumed{stroke:#2c8a55}
 .commits{fill:#b068c9;fill-opacity:.35;stroke:#8f49a8}.set-back{fill:#d1242f}
-@media screen and (prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.ground{fill:#0d1117}
+@media screen and (prefers-color-scheme:dark){
 .lag{stroke:#6aa8ea}.produced{stroke:#f0935a}.consumed{stroke:#58c487}.commits{stroke:#cf93e4}.set-back{fill:#ff7b72}}"""
 
 
-class _PlottedSeries(NamedTuple):
-    """Values over time, one a column. ``name``: also the class of its style."""
-
-    name: str
-    values: list[float | None]
-
-
 class _Panel(NamedTuple):
-    """Series with one axis."""
+    """Series with one axis: name, which is also the class of its style → values over time, one a column."""
 
     title: str
     height: int
-    series: tuple[_PlottedSeries, ...]
+    series: dict[str, list[float | None]]
     is_filled: bool
 
 
@@ -82,22 +73,22 @@ def _document(points: Sequence[HistoryPoint], group: str) -> Iterator[str]:
 
 def _panels(points: Sequence[HistoryPoint]) -> tuple[_Panel, ...]:
     lag = columns_of(points, [point.lag_at_least for point in points], COLUMNS, max)
-    rates = (
-        _PlottedSeries("produced", columns_of(points, [point.produced for point in points], COLUMNS, fmean)),
-        _PlottedSeries("consumed", columns_of(points, [point.consumed for point in points], COLUMNS, fmean)),
-    )
+    rates = {
+        "produced": columns_of(points, [point.produced for point in points], COLUMNS, fmean),
+        "consumed": columns_of(points, [point.consumed for point in points], COLUMNS, fmean),
+    }
     commits = columns_of(points, commits_per_minute(points), COLUMNS, fmean)
     is_partial = any(point.lag_unknown for point in points)
     note = ", at least: that of some partitions is unknown at times" if is_partial else ""
     return (
-        _Panel(f"Lag, in messages{note}", 150, (_PlottedSeries("lag", lag),), is_filled=True),
+        _Panel(f"Lag, in messages{note}", 150, {"lag": lag}, is_filled=True),
         _Panel("Messages per second", 110, rates, is_filled=False),
-        _Panel("Commits per minute", 60, (_PlottedSeries("commits", commits),), is_filled=True),
+        _Panel("Commits per minute", 60, {"commits": commits}, is_filled=True),
     )
 
 
 def _panel_lines(panel: _Panel) -> Iterator[str]:
-    known = [value for series in panel.series for value in series.values if value is not None]
+    known = [value for values in panel.series.values() for value in values if value is not None]
     top = round_top(max(known, default=0))
     yield f'<text x="0" y="-9" class="title">{escape(panel.title)}</text>\n'
     for value in (0.0, top / 2, top):
@@ -106,12 +97,12 @@ def _panel_lines(panel: _Panel) -> Iterator[str]:
         yield f'<text x="-8" y="{y + 4:g}" class="dim small" text-anchor="end">{short_number(value)}</text>\n'
     if not known:
         yield f'<text x="{COLUMNS // 2}" y="{panel.height / 2:g}" class="dim" text-anchor="middle">unknown</text>\n'
-    for number, series in enumerate(panel.series):
-        path = "".join(_path(series.values, panel.height, top, is_filled=panel.is_filled))
-        yield f'<path class="{series.name}{"" if panel.is_filled else " line"}" d="{path}"/>\n'
+    for number, (name, values) in enumerate(panel.series.items()):
+        path = "".join(_path(values, panel.height, top, is_filled=panel.is_filled))
+        yield f'<path class="{name}{"" if panel.is_filled else " line"}" d="{path}"/>\n'
         if len(panel.series) > 1:
             x = 180 + number * 100
-            yield f'<path class="{series.name} line" d="M{x} -13h18"/><text x="{x + 24}" y="-9">{series.name}</text>\n'
+            yield f'<path class="{name} line" d="M{x} -13h18"/><text x="{x + 24}" y="-9">{name}</text>\n'
 
 
 def _path(values: Sequence[float | None], height: int, top: float, *, is_filled: bool) -> Iterator[str]:

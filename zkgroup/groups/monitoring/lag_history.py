@@ -142,12 +142,10 @@ class LagHistory:
                 (snapshot_id,),
             ):
                 if not isinstance(topic, str) or not all(isinstance(one, int | None) for one in (taken_at, *numbers)):
-                    raise self._damaged()  # SQLite keeps a text in a column of numbers, too
+                    # SQLite keeps a text in a column of numbers, too.
+                    raise ZkgroupError(f"the history {self._path} is damaged", _REMEDY)
                 partition, committed, log_end, changed_at = numbers
                 yield TopicPartition(topic, partition), Sample(taken_at, committed, log_end, changed_at)
-
-    def _damaged(self) -> ZkgroupError:
-        return ZkgroupError(f"the history {self._path} is damaged", _REMEDY)
 
     @property
     def _connection(self) -> sqlite3.Connection:

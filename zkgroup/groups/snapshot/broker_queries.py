@@ -169,12 +169,9 @@ class BrokerQueries:
         except ZkgroupError as error:
             if is_wrong_setting(error):
                 raise
-            self._fail(what, error)
+            self.failure = error
+            self._failed.setdefault(error.reason, (error, set()))[1].add(what)
             return otherwise
-
-    def _fail(self, what: str, error: ZkgroupError) -> None:
-        self.failure = error
-        self._failed.setdefault(error.reason, (error, set()))[1].add(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +232,9 @@ class BrokerPoller:
 
     def _run(self, snapshot: GroupSnapshot, positions: Mapping[TopicPartition, int], by_partition: bool) -> None:
         try:
-            answer: Answer | BaseException = self._answer(snapshot, positions, by_partition)
+            self._done(self._answer(snapshot, positions, by_partition))
         except BaseException as error:  # noqa: BLE001  # the caller raises it
-            answer = error
-        self._done(answer)
+            self._done(error)
 
     def _answer(self, snapshot: GroupSnapshot, positions: Mapping[TopicPartition, int], by_partition: bool) -> Answer:
         try:
@@ -264,10 +260,8 @@ class BrokerPoller:
         )
 
         if self._coordinators is None or brokers != self._brokers:
-            settings = self._find()
-            if self._coordinators is None or settings != self._settings:
-                self._settings, self._coordinators = settings, Coordinators(settings, self._timeout)
-            self._brokers = brokers
+            self._settings, self._brokers = self._find(), brokers
+            self._coordinators = Coordinators(self._settings, self._timeout)
         return self._coordinators
 
     def _read_kafka_group(self, coordinators: Coordinators, by_partition: bool) -> None:

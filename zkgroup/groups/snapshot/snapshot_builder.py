@@ -12,6 +12,7 @@ from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapsho
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.group_znodes import stored_offset, unreadable_offset
 from zkgroup.groups.snapshot.znode_reader import (
+    CLUSTER_LISTS,
     ClusterState,
     NodeCache,
     assigned,
@@ -61,7 +62,7 @@ def build_snapshot(
     members = tuple(_with_owned_topics(member, claims) for member in members)
     subscribed = frozenset(topic for member in members for topic in member.streams)
     stored = _stored(group, nodes, problems)
-    own_unreadable = _unreadable_nodes(group, nodes)
+    own_unreadable = nodes.unreadable(paths.group) if paths.group else {}
     partitions = []
     existing: dict[str, frozenset[int] | None] = {}  # None: a topic whose registration cannot be read may have any
     read = {key.topic for key in (*stored, *kafka_group.offsets)} | subscribed
@@ -110,7 +111,12 @@ def build_snapshot(
         ids_changed=ids.stat.pzxid if ids is not None else 0,
         members_changed=max(node.stat.pzxid if node is not None else 0 for node in (ids, above)),
         offset_nodes={topic: node.stat for topic, node in offset_nodes.items() if node is not None},
-        unreadable=own_unreadable | {path: why for path, why in cluster.unreadable.items() if _concerns(path, topics)},
+        unreadable=own_unreadable
+        | {
+            path: why
+            for path, why in cluster.unreadable.items()
+            if path in CLUSTER_LISTS or path.rpartition("/")[2] in topics
+        },
         kafka_members_unknown=not kafka_group.members_known,
         kafka_offsets_unknown=not kafka_group.offsets_known,
         foreign=foreign_children(group, nodes) if paths.offsets else (),
@@ -141,27 +147,11 @@ def _partition_keys(
     return keys if selection is None else {key for key in keys if selection.has(key)}
 
 
-def _unreadable_nodes(group: str, nodes: NodeCache) -> dict[str, str]:
-    """The group's nodes that may not be read, with the reason."""
-    if nodes.is_complete:
-        return {}
-    paths = nodes.paths(group)
-    below_lists = [path for parent in paths[2:] for path in child_paths(parent, nodes)]
-    leaves = [path for parent in [paths.ids, *below_lists] for path in child_paths(parent, nodes)]
-    return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.why_unreadable(path)) is not None}
-
-
 def _is_below_unreadable(parent: str, topic: str, unreadable: Mapping[str, str]) -> str | None:
     """The one of the two lists above a partition's node that may not be read; None where both may."""
     if not unreadable:
         return None
     return next((path for path in (parent, f"{parent}/{topic}") if path in unreadable), None)
-
-
-def _concerns(path: str, topics: Mapping[str, object]) -> bool:
-    """Whether a node of the cluster concerns a group: lists concern all, a topic those that have it."""
-    parent, _, name = path.rpartition("/")
-    return parent != znodes.topics() or name in topics
 
 
 def with_logs(

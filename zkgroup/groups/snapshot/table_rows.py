@@ -159,15 +159,14 @@ def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:
 
 
 def _member_row(member: GroupMember, owned: int) -> MemberRow:
-    registration = member.registration
-    subscription = dict(registration.subscription) if registration is not None else None
+    subscription = dict(member.registration.subscription) if member.registration is not None else None
     return MemberRow(
         member.member,
         member.host,
         member.registered_at,
         subscription,
-        registration.pattern if registration is not None else None,
-        member.stream_count,
+        member.registration.pattern if member.registration is not None else None,
+        sum(subscription.values()) if subscription is not None else None,
         owned,
         member.session_id or None,
     )
@@ -179,7 +178,12 @@ def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
     known = {partition.topic for partition in snapshot.partitions if _is_kept(partition, store)}
     rows = []
     for partition in snapshot.partitions:
-        if not _is_shown(partition, snapshot, store, in_kafka, known):
+        wanted = partition.topic in snapshot.subscribed or partition.topic in known
+        if not (
+            (partition.exists and wanted)
+            or (partition.owner is not None or partition.error is not None or partition.key in in_kafka)
+            or _is_kept(partition, store)
+        ):
             continue
         stored = partition.stored if store != "kafka" else None
         kept = partition.kafka if store != "zookeeper" else None
@@ -204,20 +208,6 @@ def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
             )
         )
     return rows
-
-
-def _is_shown(
-    partition: GroupPartition,
-    snapshot: GroupSnapshot,
-    store: Store,
-    in_kafka: dict[TopicPartition, str],
-    known: set[str],
-) -> bool:
-    if partition.owner is not None or partition.error is not None or partition.key in in_kafka:
-        return True
-    if partition.exists and (partition.topic in snapshot.subscribed or partition.topic in known):
-        return True
-    return _is_kept(partition, store)
 
 
 def _is_kept(partition: GroupPartition, store: Store) -> bool:

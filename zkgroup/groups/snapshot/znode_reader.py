@@ -24,6 +24,7 @@ from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Resu
 
 #: Brokers whose registration has at least this version return all offsets of a group.
 _WHOLE_OFFSETS: Final = 4
+CLUSTER_LISTS: Final = (znodes.topics(), znodes.broker_ids(), znodes.delete_topics())
 _BROKER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
@@ -65,8 +66,6 @@ class NodeCache:
         self._nodes: dict[str, Result] = {}
         self._children: dict[str, tuple[tuple[str, str], ...]] = {}
         self._unreadable: dict[str, str] = {}
-        #: How many requests were sent.
-        self.requests = 0
 
     def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> set[str]:
         """One round: read what was not read yet. Returns the paths of what does not exist. Raises
@@ -84,7 +83,6 @@ class NodeCache:
                     missing.add(op.path)
                 else:
                     self._unreadable.setdefault(op.path, str(result.code.value))
-        self.requests += len(ops)
         return missing
 
     def paths(self, group: str) -> GroupPaths:
@@ -94,10 +92,9 @@ class NodeCache:
             return paths
         return GroupPaths(paths.group, offsets=paths.offsets if self._offsets else "")
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether whatever was asked for could be read, or is not there."""
-        return not self._unreadable
+    def unreadable(self, root: str) -> dict[str, str]:
+        """The nodes at and below this path that may not be read, with the reason."""
+        return {path: why for path, why in self._unreadable.items() if f"{path}/".startswith(f"{root}/")}
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a node; none where it is missing, unreadable, or was not asked for."""
@@ -127,7 +124,6 @@ class NodeCache:
         return self._unreadable.get(path)
 
     def failure(self, path: str) -> NodeProblem | None:
-        """The same as a problem."""
         why = self.why_unreadable(path)
         return None if why is None else NodeProblem(path, f"cannot be read: {why}")
 
@@ -156,15 +152,14 @@ class ClusterState:
     @classmethod
     def of_registry(cls, nodes: NodeCache) -> ClusterState:
         """From the lists and the brokers' registrations in ZooKeeper."""
-        lists = (znodes.topics(), znodes.broker_ids(), znodes.delete_topics())
+        lists = CLUSTER_LISTS
         brokers = [(int(name), path) for name, path in nodes.children(lists[1]) if _BROKER.fullmatch(name)]
         cluster = cls(nodes.names(lists[0]), [number for number, _ in brokers], nodes.names(lists[2]))
         cluster.unreadable = {path: why for path in lists if (why := nodes.why_unreadable(path)) is not None}
-        registered = [(path, node) for _, path in brokers if (node := nodes.node(path)) is not None]
         cluster.faulty_brokers = tuple(
             FaultyBroker(path, fault, node.stat.czxid)
-            for path, node in registered
-            if (fault := broker_fault(node.data)) is not None
+            for _, path in brokers
+            if (node := nodes.node(path)) is not None and (fault := broker_fault(node.data)) is not None
         )
         return cluster
 
@@ -240,10 +235,7 @@ class ZnodeReader:
         ``selections``: those of an earlier reading, which are used again while the topics are the same."""
         nodes, paths = self.nodes, [self.nodes.paths(group) for group in self.groups]
         self._read(
-            lists=[
-                *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
-                *(path for group in paths for path in group),
-            ],
+            lists=[*CLUSTER_LISTS, *(path for group in paths for path in group)],
             nodes=[path for group in paths for path in group[:2]],
         )
         self._read(

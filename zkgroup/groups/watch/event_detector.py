@@ -7,30 +7,27 @@ other clients may keep their claims: for them it is enough that every partition 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition, lag_text
+from zkgroup.groups.watch.timeline import Event, Kind, WatchedGroup, WatchedPartition, lag_text
 from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.text import counted, listed
 
 #: A partition before it exists.
 _NEVER: Final = WatchedPartition(judged=False)
-#: So many members that have left, and may come back, are remembered.
-MAX_LEFT: Final = 500
 
 
 class EventDetector:
     """Detects the events of one group, a state at a time.
 
     ``last``: the last state, None before the first. ``since``: when the rebalance that is under way began (milliseconds
-    since 1970), None at rest. ``left``: when members left that have not come back, the last of them.
+    since 1970), None at rest.
     """
 
     def __init__(self) -> None:
         self.last: WatchedGroup | None = None
         self.since: int | None = None
-        self.left: dict[str, int] = {}
         self._measured: WatchedGroup | None = None  # the last state with new offsets
         self._owned: dict[TopicPartition, str] = {}  # the last owner of each partition
         self._moved: frozenset[TopicPartition] = frozenset()  # the partitions that the rebalance gave another owner
@@ -43,7 +40,7 @@ class EventDetector:
         events = list(_environment_events(before, state))
         if state.zookeeper is not None:  # the rest is as it was before
             return events
-        events += _member_events(before, state, self.left)
+        events += _member_events(before, state)
         ownership_events, moved = self._detect_moves(before, state)
         settled, was_settled = is_settled(state), self.since is None
         started = was_settled and (not settled or _claims(before) != _claims(state))
@@ -59,9 +56,6 @@ class EventDetector:
         if self.since is not None and settled:
             events.append(_end_event(state, self.since, self._moved, at_most=started and state.noticed is None))
             self.since, self._moved = None, frozenset()
-        self.left |= dict.fromkeys(before.members.keys() - state.members.keys(), state.at)
-        left = [(name, at) for name, at in self.left.items() if name not in state.members]
-        self.left = dict(left[-MAX_LEFT:])
         return events
 
     def _begin(self, state: WatchedGroup) -> list[Event]:
@@ -157,7 +151,8 @@ def _environment_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[E
     if state.kafka is None and before.kafka is not None:
         yield Event(at, "brokers-back", "brokers answer again")
     if before.exists != state.exists:
-        yield Event(at, "group-came" if state.exists else "group-gone", "the group is " + _here(state.exists))
+        kind: Kind = "group-came" if state.exists else "group-gone"
+        yield Event(at, kind, f"the group is {'there' if state.exists else 'gone'}")
     for broker in sorted({*before.brokers} ^ {*state.brokers}):
         if broker in state.brokers:
             yield Event(at, "broker-came", f"broker {broker} is registered", after=broker)
@@ -181,11 +176,7 @@ def _environment_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[E
         yield Event(at, "partition-added" if added else "partition-gone", words, None, *key)
 
 
-def _here(exists: bool) -> str:
-    return "there" if exists else "gone"
-
-
-def _member_events(before: WatchedGroup, state: WatchedGroup, left: Mapping[str, int]) -> Iterator[Event]:
+def _member_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[Event]:
     at = state.at
     for member in sorted(before.members.keys() - state.members.keys()):
         had = [key for key, p in before.partitions.items() if p.member == member]
@@ -197,8 +188,6 @@ def _member_events(before: WatchedGroup, state: WatchedGroup, left: Mapping[str,
     for member in sorted(state.members.keys() - before.members.keys()):
         now = state.members[member]
         words = f" ({now.subscription})" if now.subscription else ""
-        if member in left:  # a new process of the Scala consumer has a new id, unless its configuration names one
-            words = f" again under the same id, {max(0, at - left[member]) / 1000:.1f} s after it left{words}"
         yield Event(at, "member-joined", f"{member} joined{words}", member, after=now.subscription)
     for member in sorted(state.members.keys() & before.members.keys()):
         was, now = before.members[member], state.members[member]

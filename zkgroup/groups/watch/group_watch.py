@@ -122,7 +122,6 @@ class WatchedNodeCache(NodeCache):
         lists, nodes = list(lists), list(nodes)
         self._used.update(lists, nodes)
         missing = super().read(registry, lists=lists, nodes=nodes)
-        self.requests += len(missing)
         found = registry.read([Exists(path, watch=True) for path in missing]) if missing else ()
         for path, stat in zip(missing, found, strict=True):
             if isinstance(stat, Stat):
@@ -176,11 +175,6 @@ class GroupWatch:
         self._noticed: int | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="zkgroup-watch", daemon=True)
-
-    @property
-    def requests(self) -> int:
-        """How many requests were sent to ZooKeeper so far."""
-        return self._nodes.requests
 
     def __enter__(self) -> GroupWatch:
         self._thread.start()
@@ -242,20 +236,12 @@ class GroupWatch:
                 return  # nothing new
         self._put(Observation(state, tuple(events)))
 
-    def _publish_outage(self, error: ZkgroupError) -> None:
-        """ZooKeeper does not answer: the last state is published again, with the reason."""
-        if self._detector.last is None:
-            raise error
-        self._publish(replace(self._detector.last, at=_now(), zookeeper=error.message, measured=False))
-
     def _wait(self, until: float) -> None:
         """Until there is something to do, at most until then (by the monotonic clock)."""
         with self._condition:
-            while not self._stopping and not self._due and self._answer is None:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return
-                self._condition.wait(min(left, 1.0))
+            self._condition.wait_for(
+                lambda: self._stopping or self._due or self._answer is not None, max(0.0, until - time.monotonic())
+            )
 
     def _pause(self, seconds: float) -> None:
         with self._condition:
@@ -286,13 +272,14 @@ class GroupWatch:
                 try:
                     tick = self._turn(poller, tick)
                 except UnreachableError as error:
-                    if self._registry is not None and self._registry.lost and self._detector.last is not None:
-                        tick = 0.0  # the session has expired: a new one shows whether ZooKeeper answers
-                        self._drop()
+                    tick, last = 0.0, self._detector.last
+                    if last is None:
+                        raise
+                    if self._registry is not None and self._registry.lost:
+                        self._drop()  # the session has expired: a new one shows whether ZooKeeper answers
                         continue
-                    self._publish_outage(error)
+                    self._publish(replace(last, at=_now(), zookeeper=error.message, measured=False))
                     self._pause(RECONNECT_INTERVAL)
-                    tick = 0.0
         finally:
             poller.close()
             if self._registry is not None:
@@ -311,18 +298,19 @@ class GroupWatch:
             # The last answer of a broker stays while it does not answer, as with ZooKeeper.
             known = {**self._last_answer.logs, **answer.logs}
             self._last_answer = answer if answer.error is None else replace(answer, logs=known)
-            self._publish(self._state(registry, offsets=False, measured=True)[1])
+            self._publish(self._state(registry, measured=True)[1])
         elif time.monotonic() >= tick:
-            snapshot, state = self._state(registry, offsets=True, measured=True)
-            self._check_first(registry, snapshot)
+            snapshot, state = self._state(registry, offsets=True)
+            if self._detector.last is None and not snapshot.in_zookeeper:  # raises where it is not in Kafka either
+                read_group(registry, self.group, kafka=lambda: self._find(registry), logs=False, timeout=self._timeout)
             if due and self._detector.last is not None:  # brokers may take their time
-                self._publish(replace(state, measured=False))
+                self._publish(state)
             poller.ask(snapshot, self._positions(snapshot), by_partition=needs_partitions(self._nodes))
             return time.monotonic() + self.interval
         elif due:
             self._pause(SETTLING_TIME)
             if self._detector.last is not None:  # the first state has offsets
-                self._publish(self._state(registry, offsets=False, measured=False)[1])
+                self._publish(self._state(registry)[1])
         return tick
 
     def _open(self) -> WatchingRegistry:
@@ -341,13 +329,15 @@ class GroupWatch:
             self._registry.close()
             self._registry = None
 
-    def _state(self, registry: Registry, *, offsets: bool, measured: bool) -> tuple[GroupSnapshot, WatchedGroup]:
+    def _state(
+        self, registry: Registry, *, offsets: bool = False, measured: bool = False
+    ) -> tuple[GroupSnapshot, WatchedGroup]:
         last = self._last_answer
         noticed = self._nodes.noticed()  # before reading: later changes belong to the next state
         self._noticed = noticed if self._noticed is None else self._noticed
         snapshot = self._nodes.read_snapshot(registry, _now(), last.kafka_group, last.logs, offsets=offsets)
         state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
-        if measured and not offsets:  # the brokers have answered
+        if measured:
             self._findings = self._judge(snapshot)
         return snapshot, replace(state, findings=self._findings, ages=last.ages)
 
@@ -358,11 +348,6 @@ class GroupWatch:
         store = self._store or snapshot.store
         found = {p.key: position for p in snapshot.partitions if (position := next_position(p, store)) is not None}
         return found if len(found) <= MAX_AGES else {}
-
-    def _check_first(self, registry: Registry, snapshot: GroupSnapshot) -> None:
-        """Raise ``NotFoundError`` where the group exists in neither store at the start."""
-        if self._detector.last is None and not snapshot.in_zookeeper:
-            read_group(registry, self.group, kafka=lambda: self._find(registry), logs=False, timeout=self._timeout)
 
     def _watch_kafka(self) -> None:
         """Watch a group in Kafka alone."""

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.groups.group_model import GroupSnapshot, Store, is_lag_unknown, lag_between
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znodes import Registration
 from zkgroup.text import short
 
 Kind: TypeAlias = Literal[
@@ -158,25 +159,18 @@ class Observation(NamedTuple):
     events: tuple[Event, ...]
 
 
-def subscription_words(pattern: str, streams: Mapping[str, int]) -> str:
+def _subscription(registration: Registration | None) -> str:
     """A subscription in words: ``orders:2, payments:1``; a filter after its kind."""
-    words = ", ".join(f"{name}:{number}" for name, number in sorted(streams.items()))
-    return short(words if pattern == "static" else f"{pattern} {words}")
+    if registration is None:
+        return "?"
+    words = ", ".join(f"{name}:{number}" for name, number in sorted(registration.subscription.items()))
+    return short(words if registration.pattern == "static" else f"{registration.pattern} {words}")
 
 
 def watched_group(
     snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, kafka: str | None = None
 ) -> WatchedGroup:
-    members = {
-        member.member: WatchedMember(
-            "?"
-            if member.registration is None
-            else subscription_words(member.registration.pattern, member.registration.subscription),
-            member.session_id,
-            member.host,
-        )
-        for member in snapshot.members
-    }
+    members = {m.member: WatchedMember(_subscription(m.registration), m.session_id, m.host) for m in snapshot.members}
     members |= {one.member: WatchedMember("", 0, one.host) for one in snapshot.kafka_members}
     owners = snapshot.kafka_owners
     wanted = snapshot.subscribed | {key.topic for key in owners}

@@ -37,11 +37,8 @@ _COLOURS: Final = (
     *("#3aa6a6", "#8a6d5a", "#7a86e0", "#8aa63a", "#d66fb8", "#6b8f9c"),
 )
 _STYLE: Final = """\
-text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.title{font-weight:bold}
-.dim{fill:#656d76}.small{font-size:10px}
-.ground{fill:#fff}.none{fill:#e4e7eb}.grid{stroke:#9aa4af;stroke-opacity:.35}.mark{fill:#d1242f;fill-opacity:.28}
-.flag{fill:#d1242f}.mixed{fill:#8b949e}
-@media (prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.ground{fill:#0d1117}.none{fill:#262c36}
+.none{fill:#e4e7eb}.mark{fill:#d1242f;fill-opacity:.28}.flag{fill:#d1242f}.mixed{fill:#8b949e}
+@media screen and (prefers-color-scheme:dark){.none{fill:#262c36}
 .mark{fill:#ff7b72;fill-opacity:.35}.flag{fill:#ff7b72}}"""
 
 
@@ -149,7 +146,7 @@ class _Canvas:
                 yield f'<path fill="{colour(number)}" d="{path}"><title>{escape(svg_text(name))}</title></path>\n'
         if mixed := found.get(_MIXED):
             yield f'<path class="mixed" d="{"".join(_path(one, step, height) for one in mixed)}"/>\n'
-        for first, last in _spans(self._marks):
+        for first, last in (match.span() for match in re.finditer(b"\1+", self._marks)):
             yield f'<rect class="mark" x="{first}" y="0" width="{last - first}" height="{plot:g}"/>'
             yield f'<path class="flag" d="M{first - 3} -6h7l-3.5 6z"/>\n'
         yield from self._axis(plot)
@@ -188,11 +185,9 @@ class _Canvas:
         entries = []
         for name in named:
             times = self._present.get(name)
-            when = (
-                f" ({utc_text(times[0], '%H:%M:%S')} to {utc_text(times[1], '%H:%M:%S')})"
-                if times
-                else " (not registered)"
-            )
+            when = " (not registered)"
+            if times:
+                when = f" ({utc_text(times[0], '%H:%M:%S')} to {utc_text(times[1], '%H:%M:%S')})"
             entries.append((f'fill="{colour(self._members[name])}"', svg_text(name) + when))
         entries.append(('class="none"', "no owner"))
         if more:
@@ -241,11 +236,6 @@ def _path(one: tuple[int, int, int, int], step: int, height: float) -> str:
     column, row, wide, rows = one
     x, wide = column * step, min(wide * step, COLUMNS - column * step)
     return f"M{x} {row * height:.5g}h{wide}v{rows * height:.5g}h-{wide}z"
-
-
-def _spans(marks: bytearray) -> Iterator[tuple[int, int]]:
-    for match in re.finditer(b"\1+", marks):
-        yield match.start(), match.end()
 
 
 def _labels(keys: Sequence[Sequence[TopicPartition]], height: float, top: int) -> Iterator[str]:
