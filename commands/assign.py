@@ -17,7 +17,6 @@ from ._assignment_view import AssignmentView, show
 from ._completion import complete_member
 from ._context import open_registry, working
 from ._group_changes import CHANGE, ChangeOptions, change_of, with_change
-from ._group_views import brokers_of
 from ._output import Output
 from ._shared_options import GroupArgument, OutputOption, option
 
@@ -137,8 +136,7 @@ def assign(
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, options)
     with open_registry(change.settings) as registry:
-        kafka = brokers_of(change.settings, registry)
-        start = read_plan_start(registry, group, must_exist=not changes.members, kafka=kafka)
+        start = read_plan_start(registry, group, must_exist=not changes.members)
         base = choose(start.inference, strategy, kafka_version)
         if options.execute:
             assert start.snapshot is not None

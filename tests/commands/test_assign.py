@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from assigning import COLUMNS, Build, assigned, builder
 from cli import run, run_on_terminal
-from grouping import joined
 
-from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands.assign import parse_changes
 from zkgroup.errors import UsageError
@@ -368,15 +366,3 @@ def test_no_such_group(options: tuple[str, ...], cluster: Sandbox, unique: Calla
     result = run("assign", unique("nogroup"), *options, "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (4, "")
     assert "no group" in result.stderr
-
-
-def test_a_group_that_lives_in_kafka(
-    cluster: Sandbox, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
-) -> None:
-    """Kafka assigns partitions itself: that is said, instead of a group that has another name."""
-    group = unique("in-kafka")
-    with joined(kafka, group, [make_topic(1)]):
-        result = run("assign", group, "-z", cluster.connect)
-    assert (result.returncode, result.stdout) == (4, "")
-    assert f"group {group} lives in Kafka, where its members share out the partitions themselves" in result.stderr
-    assert "did you mean" not in result.stderr

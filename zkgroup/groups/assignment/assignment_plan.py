@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.assignment.strategy_inference import (
     VARIANTS,
     StrategyInference,
@@ -31,7 +31,6 @@ from zkgroup.groups.assignment.what_if import (
     scenario_of,
 )
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
-from zkgroup.groups.snapshot.broker_queries import Brokers
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.group_znodes import stops_everyone
 from zkgroup.protocol import znodes
@@ -39,7 +38,7 @@ from zkgroup.protocol.assignors import Assignment, Strategy, compat_of, strategi
 from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, internal_topics, span_list, spans
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
-from zkgroup.text import group_command, listed
+from zkgroup.text import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,49 +50,25 @@ class PlanStart:
     scenario: Scenario
 
 
-def read_plan_start(
-    registry: Registry, group: str, *, must_exist: bool = True, kafka: Brokers | None = None
-) -> PlanStart:
+def read_plan_start(registry: Registry, group: str, *, must_exist: bool = True) -> PlanStart:
     """Read a group and infer its strategy. Raises ``NotFoundError`` where it is not in ZooKeeper and ``must_exist``,
-    ``ZkgroupError`` where its members may not be read.
-
-    ``kafka``: the brokers that are asked then whether the group is in Kafka.
-    """
+    ``ZkgroupError`` where its members may not be read."""
     try:
         snapshot = read_group(registry, group)
-    except (NotFoundError, UsageError) as missing:  # UsageError: no znode can be called so, but Kafka takes any name
-        if must_exist or isinstance(missing, UsageError):
-            if kafka is not None and _is_in_kafka(registry, group, kafka):
-                raise NotFoundError(
-                    f"group {group} lives in Kafka, where its members share out the partitions themselves",
-                    Remedy("see which member has which", group_command("owners", group)),
-                ) from None
+    except NotFoundError:
+        if must_exist:
             raise
         (topics,) = registry.read([Children(znodes.topics())])
         names = frozenset(topics) if isinstance(topics, tuple) else frozenset()
         return PlanStart(None, StrategyInference(), Scenario(names=names))
-    if unknown := _unknown(snapshot):
-        raise ZkgroupError(
-            f"group {group} cannot be planned for: {unknown}", "connect with credentials that its access list admits"
-        )
-    return PlanStart(snapshot, infer_strategy(snapshot), scenario_of(snapshot))
-
-
-def _unknown(snapshot: GroupSnapshot) -> str | None:
-    """Why the members or the topics to plan with are unknown; None where they are known."""
     filters = any(member.has_filter for member in snapshot.members)
-    for path, matters in ((znodes.ids(snapshot.group), True), (znodes.topics(), filters)):
+    for path, matters in ((znodes.ids(group), True), (znodes.topics(), filters)):
         if matters and path in snapshot.unreadable:
-            return f"znode {path} cannot be read: {snapshot.unreadable[path]}"
-    return None
-
-
-def _is_in_kafka(registry: Registry, group: str, kafka: Brokers) -> bool:
-    try:
-        read_group(registry, group, kafka=kafka, logs=False)
-    except ZkgroupError:  # it does not exist, or the brokers do not answer: the error about ZooKeeper stays
-        return False
-    return True
+            raise ZkgroupError(
+                f"group {group} cannot be planned for: znode {path} cannot be read: {snapshot.unreadable[path]}",
+                "connect with credentials that its access list admits",
+            )
+    return PlanStart(snapshot, infer_strategy(snapshot), scenario_of(snapshot))
 
 
 def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
@@ -179,7 +154,6 @@ def find_misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str
 
 
 def _differences(rows: Iterable[Row]) -> list[str]:
-    """A line for all partitions of one topic with the same owner now and in the plan."""
     alike: dict[tuple[str, str | None, str | None], list[TopicPartition]] = {}
     for row in rows:
         planned = row.owner if row.change == "stream" else row.member

@@ -137,7 +137,8 @@ def trigger_rebalance(
     ``RefusedError`` where the group has no members any more, ``UnreachableError`` where ZooKeeper does not answer.
     """
     started = time.monotonic()
-    node = _node_of_ours(group)
+    host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname())
+    node = znodes.member_id(group, f"{group}_{_MARK}-{host}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         before = read_ownership(registry, group)
         _create(registry, group, node)
@@ -186,7 +187,6 @@ def _wait_until_settled(
     started: float,
     timeout: float,
 ) -> Rebalanced:
-    """Wait until the group is settled after changes of what was ``before``."""
     deadline = time.monotonic() + timeout
     last, changed, judged = before, time.monotonic(), False
     answered = False
@@ -211,12 +211,6 @@ def _stale(before: Ownership, now: Ownership) -> frozenset[str]:
     kept = {owner for path, (owner, made) in before.claims.items() if now.claims.get(path) == (owner, made)}
     found = (identify_owner(owner, now.members) for owner in kept)
     return frozenset(identity.consumer_id for identity in found if identity is not None)
-
-
-def _node_of_ours(group: str) -> str:
-    """The path of the node; its name has its purpose and its process."""
-    host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname())
-    return znodes.member_id(group, f"{group}_{_MARK}-{host}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
 def _create(registry: Registry, group: str, node: str) -> None:

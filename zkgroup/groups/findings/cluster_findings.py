@@ -214,16 +214,13 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     if group is not None and group.error and not snapshot.kafka_failures:
         said.append(f"the group in Kafka: {group.error}")
         reported |= {group.error}
+    unled = (p for p in facts.partitions if p.leader is None or _without_leader(facts, p) is not None)
+    has_finding = {p.key for p in unled}
+    logs = ((p, p.log_error) for p in facts.partitions if p.exists and p.key not in has_finding)
+    said += notes_by_reason(logs, but=reported)
     said += notes_by_reason(
-        [
-            (p, p.log_error)
-            for p in facts.partitions
-            if p.log_error is not None and p.log_error not in reported and p.exists and p.leader is not None
-            if _without_leader(facts, p) is None  # that has a finding of its own
-        ]
+        ((p, p.kafka.error if p.kafka else None) for p in facts.partitions), "in Kafka: ", but=reported
     )
-    uncertain = [(p, p.kafka.error) for p in facts.partitions if p.kafka is not None and p.kafka.error is not None]
-    said += notes_by_reason([(p, why) for p, why in uncertain if why not in reported], "in Kafka: ")
     if said:
         yield finding(
             "incomplete-snapshot",
@@ -249,7 +246,6 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _of_nodes(facts: GroupFacts, paths: Sequence[str], why: str, remedy: str | Remedy, severity: Severity) -> Finding:
-    """The finding of a node, or of all that have the same trouble."""
     if len(paths) == 1:
         return finding("unreadable-node", paths[0], why, remedy, severity)
     text = f"{len(paths)} nodes, of which each {why}: {first_few(paths)}"

@@ -78,7 +78,6 @@ def _first_step(facts: GroupFacts) -> Remedy | None:
 
 
 def _unresponsive(facts: GroupFacts) -> Iterator[Finding]:
-    """Members whose owner nodes are older than the last change of the group's members."""
     for name in sorted(facts.unresponsive):
         member = facts.members[name]
         owned = [p for p in facts.partitions if p.member == name]
@@ -129,7 +128,6 @@ def _awaited(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _nodes(facts: GroupFacts) -> Iterator[Finding]:
-    """Owner nodes that are wrong with any owner."""
     unreadable = [p for p in facts.partitions if p.error and not p.is_unreadable]
     yield from per_topic(
         "unreadable-owner",
@@ -189,14 +187,12 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] | None:
-    """The code and the message of what is wrong with an owner."""
     if not partition.exists and partition.member is not None:
         return None
     return claim_defect(partition, facts.members.get(partition.member or ""), facts.snapshot)
 
 
 def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
-    """Whether the partition's owner has a finding."""
     if partition.owner is None:
         return partition.error is not None and not partition.is_unreadable
     return not partition.exists or _why_wrong(facts, partition) is not None

@@ -217,7 +217,7 @@ def seconds_to_catch_up(samples: Sequence[Sample]) -> float | None:
 
 
 def _commits(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """The commits in the samples: time and offset."""
+    """Times and offsets."""
     commits: list[tuple[int, int]] = []
     for before, sample in zip((None, *samples), samples, strict=False):
         assert sample.committed is not None

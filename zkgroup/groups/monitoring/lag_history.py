@@ -135,7 +135,6 @@ class LagHistory:
             return [name for (name,) in rows]
 
     def _samples(self, snapshots: Iterable[tuple[int, int]]) -> Iterator[tuple[TopicPartition, Sample]]:
-        """The samples of these snapshots (time and id), one after the other."""
         for taken_at, snapshot_id in snapshots:
             for topic, *numbers in self._connection.execute(
                 "SELECT topic, partition, committed, log_end, changed_at FROM sample WHERE snapshot = ?",
@@ -178,7 +177,6 @@ class LagHistory:
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise SQLite's errors as zkgroup's."""
         try:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError, OSError) as error:  # the second: of a damaged schema

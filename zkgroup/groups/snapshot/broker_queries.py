@@ -1,5 +1,4 @@
-"""Requests to the brokers about groups, for a snapshot, and again and again for a watch. A broker that does not answer
-causes a warning, and no failure.
+"""Requests to the brokers about groups. A broker that does not answer causes a warning, and no failure.
 
 A dead broker is registered until its session ends, and requests to it time out. So all requests of one snapshot share
 one time-out: a request that others wait for gets a part of the time that is left. Those of a watch have a thread of

@@ -1,9 +1,7 @@
 """The reader of groups: from ZooKeeper, their coordinators and the brokers.
 
-A group may be incomplete. A node that is missing is missing in the snapshot, one that cannot be read carries its own
-error, and nothing is created. ``znode_reader`` reads ZooKeeper in a few pipelined rounds, however many groups there
-are; ``snapshot_builder`` joins the answers and is pure. ``broker_queries`` asks the brokers for log ranges and for
-offsets in Kafka; what they do not answer is unknown, which is no failure.
+A node that is missing is missing in the snapshot, one that cannot be read carries its own error, what brokers do not
+answer is unknown, and nothing is created.
 """
 
 from __future__ import annotations
@@ -191,7 +189,6 @@ class GroupReader:
         return tuple(replace(one, took=took, warnings=warnings, unlisted=unlisted, unanswered=reasons) for one in found)
 
     def _start(self, names: Sequence[str] | None) -> ZnodeReader:
-        """The reader of the znodes of these groups, with their members read."""
         if self.registry is None:
             return self._from_brokers(names)
         groups = self._all(self.registry) if names is None else names
@@ -203,14 +200,12 @@ class GroupReader:
     def _read_logs(
         self, snapshots: Iterable[GroupSnapshot], cluster: ClusterState, known: Container[TopicPartition]
     ) -> Mapping[TopicPartition, Log]:
-        """The logs of these groups' partitions that are not known yet."""
         if self.queries is None or not self.reads_logs:
             return {}
         partitions = {p.key: p for one in snapshots for p in one.partitions if p.key not in known}
         return self.queries.logs(key for key, p in partitions.items() if why_log_unread(p, cluster) is None)
 
     def _with_ages(self, found: Sequence[GroupSnapshot], queries: BrokerQueries) -> list[GroupSnapshot]:
-        """The snapshots with the age of the next message of each partition with lag."""
         positions: dict[TopicPartition, set[int]] = {}
         for snapshot in found:
             for p in snapshot.partitions:
@@ -233,7 +228,6 @@ class GroupReader:
     def _ask_coordinators(
         self, reader: ZnodeReader, executor: ThreadPoolExecutor
     ) -> Future[Mapping[str, KafkaGroup]] | None:
-        """Each group in Kafka, when its coordinator has answered; None where none is asked."""
         if self.queries is None or self.store == "zookeeper" or self.registry is None:
             return None
         # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
@@ -316,10 +310,10 @@ def next_position(p: GroupPartition, store: Store) -> int | None:
 def _with_ages(snapshot: GroupSnapshot, answer: MessageAges, store: Store) -> GroupSnapshot:
     partitions, failed = [], []
     for p in snapshot.partitions:
-        position = next_position(p, store)
-        age = answer.ages.get(p.key, {}).get(position) if position is not None else None
-        if position is not None and age is None and p.key in answer.failures:
-            failed.append((p, answer.failures[p.key]))
+        age = None
+        if (position := next_position(p, store)) is not None:
+            age = answer.ages.get(p.key, {}).get(position)
+            failed.append((p, answer.failures.get(p.key) if age is None else None))
         partitions.append(p if age is None else replace(p, next_age=age))
     warnings = notes_by_reason(failed, "its lag in time is unknown: ")
     return replace(snapshot, partitions=tuple(partitions), age_warnings=tuple(warnings))

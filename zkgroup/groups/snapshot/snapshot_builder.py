@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.errors import ZkgroupError
@@ -42,10 +42,6 @@ class Claim(NamedTuple):
     is_unreadable: bool = False
 
 
-_NO_CLAIM: Final = Claim()
-_UNREADABLE_CLAIM: Final = Claim(is_unreadable=True)
-
-
 def build_snapshot(
     group: str,
     nodes: NodeCache,
@@ -72,13 +68,15 @@ def build_snapshot(
             unknown = found.exists and found.error is not None and not found.passed_over
             existing[key.topic] = None if unknown else frozenset(found.partitions)
         there = existing[key.topic]
-        unclaimed = _UNREADABLE_CLAIM if _is_below_unreadable(paths.owners, key.topic, own_unreadable) else _NO_CLAIM
+        claim = claims.get(key)
+        if claim is None:
+            claim = Claim(is_unreadable=_is_below_unreadable(paths.owners, key.topic, own_unreadable) is not None)
         offset, kafka = stored.get(key), kafka_group.offsets.get(key)
         if offset is None and (list_ := _is_below_unreadable(paths.offsets, key.topic, own_unreadable)):
             offset = unreadable_offset(f"znode {list_} cannot be read: {own_unreadable[list_]}")
         partition = GroupPartition(
             *key,
-            **claims.get(key, unclaimed)._asdict(),
+            **claim._asdict(),
             exists=there is None or key.partition in there,
             stored=offset,
             kafka=kafka,

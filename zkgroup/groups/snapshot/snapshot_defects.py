@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
@@ -16,18 +16,13 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.unreadable.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
-    lines += notes_by_reason([(p, p.error) for p in snapshot.partitions if p.error])
+    lines += notes_by_reason((p, p.error) for p in snapshot.partitions)
     if store != "kafka":
-        offsets = [(p, p.stored) for p in snapshot.partitions if p.stored is not None]
-        lines += notes_by_reason([(p, stored.error) for p, stored in offsets if stored.error], "its offset: ")
-        lines += notes_by_reason([(p, stored.defect) for p, stored in offsets if stored.defect], "its offset: ")
+        offsets = ((p, p.stored) for p in snapshot.partitions if p.stored is not None)
+        lines += notes_by_reason(((p, stored.error or stored.defect) for p, stored in offsets), "its offset: ")
     if store != "zookeeper":
-        lines += notes_by_reason(
-            [(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: "
-        )
-    unknown = [(p, p.log_error) for p in snapshot.partitions if p.log_error]
-    lines += notes_by_reason([(p, why) for p, why in unknown if why not in snapshot.reported_reasons])
-    return lines
+        lines += notes_by_reason(((p, p.kafka.error if p.kafka else None) for p in snapshot.partitions), "in Kafka: ")
+    return lines + notes_by_reason(((p, p.log_error) for p in snapshot.partitions), but=snapshot.reported_reasons)
 
 
 def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
@@ -43,13 +38,13 @@ def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
 def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause."""
     lines: dict[str, None] = {}
-    notes_by_reason: dict[tuple[str, str], list[str]] = {}
+    unknown: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
         lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted, *snapshot.age_warnings])
         for why in dict.fromkeys(snapshot.kafka_failures.values()):
             what = " and ".join(half for half, reason in snapshot.kafka_failures.items() if reason == why)
-            notes_by_reason.setdefault((what, why), []).append(snapshot.group)
-    for (what, why), names in notes_by_reason.items():
+            unknown.setdefault((what, why), []).append(snapshot.group)
+    for (what, why), names in unknown.items():
         whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
         lines[f"{what} of {whose} are not known: {why}"] = None
     return list(lines)
@@ -70,11 +65,15 @@ def _is_shared(path: str) -> bool:
     return not (len(parts) == 5 and parts[3] == "ids") and not (len(parts) == 6 and parts[1] == "consumers")
 
 
-def notes_by_reason(reasons: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
-    """Partitions with their reasons, a line for each reason; of very many partitions only some are named."""
+def notes_by_reason(
+    reasons: Iterable[tuple[GroupPartition, str | None]], prefix: str = "", *, but: Collection[str] = ()
+) -> list[str]:
+    """Partitions with their reasons, a line for each reason, ``but`` for these; of very many partitions only some are
+    named, and none without a reason."""
     found: dict[str, list[TopicPartition]] = {}
     for partition, reason in reasons:
-        found.setdefault(reason, []).append(partition.key)
+        if reason and reason not in but:
+            found.setdefault(reason, []).append(partition.key)
     return [f"{listed(span_list(keys))}: {prefix}{reason}" for reason, keys in found.items()]
 
 

@@ -1,7 +1,6 @@
 """The znodes of groups, read in a few pipelined rounds, however many groups there are.
 
-This module decides which nodes to read. It creates none and leaves no watch. A node that vanishes between two rounds
-counts as gone.
+It creates none and leaves no watch. A node that vanishes between two rounds counts as gone.
 """
 
 from __future__ import annotations

@@ -124,7 +124,6 @@ def waiting_for(state: WatchedGroup) -> str:
 
 
 def _is_open(key: TopicPartition, p: WatchedPartition, state: WatchedGroup) -> bool:
-    """Whether the partition still lacks a new claim."""
     if not p.judged:
         return False
     if p.member is None or p.member not in state.members:
@@ -138,7 +137,6 @@ def _claims(state: WatchedGroup) -> dict[TopicPartition, tuple[str | None, int]]
 
 
 def _environment_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[Event]:
-    """Servers, the group itself, brokers, topics."""
     at = state.at
     if state.zookeeper is not None:
         if before.zookeeper is None:
@@ -202,7 +200,6 @@ def _member_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[Event]
 
 
 def _reason(before: WatchedGroup, state: WatchedGroup) -> str:
-    """The cause of a rebalance, in words."""
     joined, left = len(state.members.keys() - before.members.keys()), len(before.members.keys() - state.members.keys())
     words = [f"{counted(joined, 'member')} joined"] if joined else []
     if left:

@@ -350,7 +350,6 @@ class GroupWatch:
         return found if len(found) <= MAX_AGES else {}
 
     def _watch_kafka(self) -> None:
-        """Watch a group in Kafka alone."""
         ages: Mapping[TopicPartition, MessageAge] = {}
         ages_due = 0.0
         while not self._stopping:
@@ -382,5 +381,4 @@ class GroupWatch:
 
 
 def _now() -> int:
-    """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -1,9 +1,7 @@
 """A watch in a file of JSON lines; ``docs/reference/watching.md`` describes the format.
 
-The first line is the header. A state of the group is written whole now and then (``snapshot``), else as its changes
-since the one before (``next``); an event (``event``) follows its state. Each line is written at once and whole: a file
-whose writer was killed lacks its last line at most. Writer and reader hold one state in memory, and the places of whole
-ones.
+Each line is written at once and whole: a file whose writer was killed lacks its last line at most. Writer and reader
+hold one state in memory, and the places of whole ones.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ from zkgroup.text import counted
 
 #: Steps of time in the picture, and units of its width.
 COLUMNS: Final = 1000
-#: Rows at most; where there are more partitions several share a row.
-ROWS: Final = 1000
 #: Rectangles at most: with more the steps of time get wider.
 RECTANGLES: Final = 20_000
 #: Members that the legend names.
@@ -31,13 +29,13 @@ _LABELS: Final = 180
 _HEIGHT: Final = 1000
 _LEGEND_LINE: Final = 18
 _LEGEND_COLUMNS: Final = 2
-_MIXED: Final = 0xFFFF
+_LAST_NUMBER: Final = 0xFFFF
 _COLOURS: Final = (
     *("#4c8dd6", "#e0803c", "#3fa66b", "#b068c9", "#c9a227", "#d65f7a"),
     *("#3aa6a6", "#8a6d5a", "#7a86e0", "#8aa63a", "#d66fb8", "#6b8f9c"),
 )
 _STYLE: Final = """\
-.none{fill:#e4e7eb}.mark{fill:#d1242f;fill-opacity:.28}.flag{fill:#d1242f}.mixed{fill:#8b949e}
+.none{fill:#e4e7eb}.mark{fill:#d1242f;fill-opacity:.28}.flag{fill:#d1242f}.more{fill:#8b949e}
 @media screen and (prefers-color-scheme:dark){.none{fill:#262c36}
 .mark{fill:#ff7b72;fill-opacity:.35}.flag{fill:#ff7b72}}"""
 
@@ -96,7 +94,7 @@ class _Canvas:
                 self._since = None
 
     def _number(self, owner: str) -> int:
-        return self._members.setdefault(owner, min(len(self._members) + 1, _MIXED - 1))
+        return self._members.setdefault(owner, min(len(self._members) + 1, _LAST_NUMBER))
 
     def _hold(self, key: TopicPartition, owner: int, column: int) -> None:
         claim = self._claims.get(key)
@@ -123,13 +121,14 @@ class _Canvas:
             self._fill(key, claim, COLUMNS)
         if self._since is not None:
             self._mark(self._since, self._end)
-        keys, grid = self._shared_rows()
+        keys = sorted(self._rows)
+        grid = [self._rows[key] for key in keys]
         step, found = 1, _rectangles(grid)
         while sum(map(len, found.values())) > RECTANGLES and step < COLUMNS:
             step *= 2
             grid = [row[1::2] or row for row in grid]
             found = _rectangles(grid)
-        height = max(1.0, min(16.0, _HEIGHT / max(1, len(grid))))
+        height = min(16.0, _HEIGHT / max(1, len(grid)))
         top = _MARGIN + 44
         plot = round(height * max(1, len(grid)), 2)
         named = list(self._members)[:NAMED]
@@ -144,8 +143,6 @@ class _Canvas:
             if rectangles := found.get(number):
                 path = "".join(_path(one, step, height) for one in rectangles)
                 yield f'<path fill="{colour(number)}" d="{path}"><title>{escape(svg_text(name))}</title></path>\n'
-        if mixed := found.get(_MIXED):
-            yield f'<path class="mixed" d="{"".join(_path(one, step, height) for one in mixed)}"/>\n'
         for first, last in (match.span() for match in re.finditer(b"\1+", self._marks)):
             yield f'<rect class="mark" x="{first}" y="0" width="{last - first}" height="{plot:g}"/>'
             yield f'<path class="flag" d="M{first - 3} -6h7l-3.5 6z"/>\n'
@@ -160,20 +157,6 @@ class _Canvas:
         words += f", {counted(len(self._rows), 'partition')}, {counted(len(self._present), 'member')}"
         words += f", {counted(self._rebalances, 'rebalance')}"
         return words + (f", the longest {self._longest:.1f} s" if self._longest else "")
-
-    def _shared_rows(self) -> tuple[list[Sequence[TopicPartition]], list[array[int]]]:
-        """The rows, in order: a partition each, or some neighbours, which are mixed where they do not agree."""
-        keys = sorted(self._rows)
-        each = -(-len(keys) // ROWS) or 1
-        shared = [keys[n : n + each] for n in range(0, len(keys), each)]
-        if each == 1:
-            return list(shared), [self._rows[key] for key in keys]
-        grid = []
-        for some in shared:
-            rows = [self._rows[key] for key in some]
-            cells = zip(*rows, strict=True)
-            grid.append(array("H", (one[0] if len(set(one)) == 1 else _MIXED for one in cells)))
-        return list(shared), grid
 
     def _axis(self, plot: float) -> Iterator[str]:
         for at, label in time_ticks(self._begin, self._end):
@@ -191,7 +174,7 @@ class _Canvas:
             entries.append((f'fill="{colour(self._members[name])}"', svg_text(name) + when))
         entries.append(('class="none"', "no owner"))
         if more:
-            entries.append(('class="mixed"', f"and {more} more members"))
+            entries.append(('class="more"', f"and {more} more members"))
         wide = (_LABELS + COLUMNS) / _LEGEND_COLUMNS
         for index, (state, words) in enumerate(entries):
             x, y = _MARGIN + index // lines * wide, top + index % lines * _LEGEND_LINE
@@ -238,11 +221,10 @@ def _path(one: tuple[int, int, int, int], step: int, height: float) -> str:
     return f"M{x} {row * height:.5g}h{wide}v{rows * height:.5g}h-{wide}z"
 
 
-def _labels(keys: Sequence[Sequence[TopicPartition]], height: float, top: int) -> Iterator[str]:
+def _labels(keys: Sequence[TopicPartition], height: float, top: int) -> Iterator[str]:
     """The topic's name at its first row, and partitions' numbers where there is room for them."""
     last, room = None, -100.0
-    for number, some in enumerate(keys):
-        key = some[0]
+    for number, key in enumerate(keys):
         y = top + number * height + min(height, 12) * 0.8
         if last is not None and key.topic != last and height >= 4:
             x, line = _MARGIN, top + number * height
