@@ -71,7 +71,7 @@ def test_a_registration_that_stops_the_group() -> None:
     assert refused is not None
     assert "no member gets past the registration of g_bad: no JSON" in refused.message
     assert refused.remedy is not None
-    assert refused.remedy.text.startswith("stop the client that wrote it, or delete the node, first")
+    assert refused.remedy.text.startswith("mend the registration of g_bad: until then no Scala member can rebalance")
     assert find_objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
 
 

@@ -19,17 +19,17 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import owned_now
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.snapshot_defects import damaged_topics, stops_rebalances, unreadable_ownership
+from zkgroup.groups.snapshot.snapshot_defects import rebalance_obstacles
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import identify_owner
 from zkgroup.protocol.operations import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.text import group_command, short
+from zkgroup.text import short
 
 log = logging.getLogger(__name__)
 
@@ -74,42 +74,15 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
     group = snapshot.group
     if not snapshot.members:
         return RefusedError(f"group {group} has no members", "nothing is there that could rebalance")
-    if not snapshot.broker_ids and znodes.broker_ids() not in snapshot.unreadable:
-        return RefusedError(
-            f"group {group} would not rebalance: no broker is registered, and members keep what they own until one is",
-            "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",
-        )
-    if unknown := unreadable_ownership(snapshot):
-        return ZkgroupError(
-            f"whether group {group} would get through a rebalance is not known: {'; '.join(unknown[:3])}",
-            "connect with credentials that its access list admits",
-        )
-    if not snapshot.has_live_member:
-        return RefusedError(
-            f"group {group} has no living member: no session owns its registrations",
-            Remedy("see what is left of it", group_command("inspect-group", group)),
-        )
-    if damaged := damaged_topics(snapshot, passed_over=False):
-        return RefusedError(
-            f"group {group} would not get through a rebalance: no member gets past {damaged[0]}",
-            "write the topic's partitions and replicas into the node again, with a ZooKeeper client",
-        )
-    if not any(partition.member is not None for partition in snapshot.partitions):
+    is_owned = any(partition.member is not None for partition in snapshot.partitions)
+    for obstacle in rebalance_obstacles(snapshot):
+        if obstacle.is_unknown:
+            what = f"whether group {group} would get through a rebalance is not known: {obstacle.why}"
+            return ZkgroupError(what, obstacle.remedy)
+        if is_owned or not obstacle.is_after_release:
+            return RefusedError(f"group {group} would not get through a rebalance: {obstacle.why}", obstacle.remedy)
+    if not is_owned:
         return None
-    stopping = [member for member in snapshot.members if member.error is not None]
-    if stopping:
-        stops = "; ".join(f"{member.member}: {member.error}" for member in stopping[:3])
-        return RefusedError(
-            f"group {group} would lose its owners in a rebalance: no member gets past the registration of {stops}",
-            "stop the client that wrote it, or delete the node, first: the members rebalance by themselves then",
-        )
-    for broker in snapshot.faulty_brokers:
-        if stops_rebalances(snapshot, broker):
-            return RefusedError(
-                f"group {group} would lose its owners in a rebalance: no member gets past {broker.path}, which"
-                f" {broker.fault.why}",
-                "restart that broker, so that it registers anew, or delete the node if it is no broker's",
-            )
     if plan is None:
         return RefusedError(
             f"group {group} would lose its owners in a rebalance: {refusal}",

@@ -144,8 +144,7 @@ def _deletions(facts: GroupFacts) -> Iterator[Finding]:
                 "topic-marked-for-deletion",
                 name,
                 "is marked for deletion"
-                + (", and members of the group read it" if read else "; the group's offsets of it will stay behind")
-                + ("" if topic.exists else "; its registration is gone already"),
+                + (", and members of the group read it" if read else "; the group's offsets of it will stay behind"),
                 unsubscribe(facts, name).after(
                     "a mark that stays is one that brokers cannot act on (delete.topic.enable=false, a replica's broker"
                     " down); if it is meant, "

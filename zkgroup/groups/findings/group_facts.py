@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.errors import Remedy
-from zkgroup.groups.findings.finding_kinds import DAY, SECOND, ago, first_few
+from zkgroup.groups.findings.finding_kinds import DAY, SECOND, ago
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, OffsetStore
 from zkgroup.groups.partition_scope import ranges, whole
 from zkgroup.groups.snapshot.snapshot_defects import (
     damaged_topics,
     foreign_members,
-    stops_rebalances,
-    unreadable_ownership,
+    rebalance_obstacles,
 )
-from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import Command, group_command
 
@@ -137,24 +135,10 @@ class GroupFacts:
         """The paths of topics' nodes on which every rebalance fails: subscribed ones, damaged otherwise than empty."""
         return tuple(error.path for error in damaged_topics(self.snapshot, passed_over=False))
 
-    @property
+    @cached_property
     def obstacle(self) -> str | None:
         """What must be done before any rebalance can succeed; None without an obstacle."""
-        stopping = [m.member for m in self.snapshot.members if m.error is not None and not m.is_unreadable]
-        if stopping:
-            return f"mend the registration of {first_few(stopping)}: until then no Scala member can rebalance"
-        if self.stopping_topics:
-            return f"mend {first_few(self.stopping_topics)}: until then no member that reads it can rebalance"
-        for broker in self.snapshot.faulty_brokers:
-            if stops_rebalances(self.snapshot, broker):
-                return f"mend {broker.path}: until then no member of the Scala consumer can rebalance"
-        if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.unreadable:
-            return "start the brokers: members keep what they own, and claim nothing, while none is registered"
-        if unreadable_ownership(self.snapshot):
-            return "connect with credentials that may read the group's nodes: whether it can rebalance is unknown"
-        if not self.snapshot.has_live_member:
-            return "start a member: no session owns the registrations, so none can rebalance"
-        return None
+        return next((obstacle.remedy for obstacle in rebalance_obstacles(self.snapshot)), None)
 
     @cached_property
     def unresponsive(self) -> frozenset[str]:

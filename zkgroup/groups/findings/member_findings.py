@@ -198,14 +198,10 @@ def _foreign(facts: GroupFacts) -> Iterator[Finding]:
         nodes, paths = counted(len(facts.snapshot.foreign), "node"), first_few(facts.snapshot.foreign)
         said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
-        remedy = Remedy("leave the nodes to their client: only delete-group and rename-group remove them")
-        if stopping:
-            remedy = Remedy("start no member of the Scala consumer in this group")
-        elif names:
-            remedy = Remedy(
-                "do not mix them with Scala members in one group unless they compute the same plan: compare",
-                facts.command("assign"),
-            )
+        remedy = Remedy(
+            "leave the nodes to their client, and mix it with no Scala member unless both compute the same plan",
+            *([facts.command("assign")] if names else []),
+        )
         yield finding("foreign-client", facts.snapshot.group, "; ".join(said), remedy)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
@@ -216,7 +217,38 @@ def damaged_topics(snapshot: GroupSnapshot, *, passed_over: bool) -> list[NodePr
     return [error for error in damaged if error is not None and error.is_malformed]
 
 
-def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:
-    """Whether members of the group would release their partitions in a rebalance, and not finish it."""
-    fault = broker.fault
-    return not fault.rebalances and fault.releases is None and bool(members_failed_by(snapshot, broker))
+class Obstacle(NamedTuple):
+    """Why no rebalance of the group can succeed, and what is to be done first. ``is_after_release``: members release
+    what they own before they fail on it; ``is_unknown``: whether it is one is not known."""
+
+    why: str
+    remedy: str
+    is_after_release: bool = False
+    is_unknown: bool = False
+
+
+def rebalance_obstacles(snapshot: GroupSnapshot) -> Iterator[Obstacle]:
+    """What keeps the members of a group from finishing a rebalance, the first to be mended first."""
+    stopping = {m.member: m.error for m in snapshot.members if m.error is not None and not m.is_unreadable}
+    if stopping:
+        why = listed([f"{name}: {error}" for name, error in stopping.items()], "; ", 3)
+        remedy = f"mend the registration of {listed([*stopping], most=3)}: until then no Scala member can rebalance"
+        yield Obstacle(f"no member gets past the registration of {why}", remedy, is_after_release=True)
+    if damaged := damaged_topics(snapshot, passed_over=False):
+        paths = listed([problem.path for problem in damaged], most=3)
+        remedy = f"mend {paths}: until then no member that reads it can rebalance"
+        yield Obstacle(f"no member gets past {damaged[0]}", remedy)
+    for broker in snapshot.faulty_brokers:
+        fault = broker.fault
+        if not fault.rebalances and fault.releases is None and members_failed_by(snapshot, broker):
+            remedy = f"mend {broker.path}: until then no member of the Scala consumer can rebalance"
+            yield Obstacle(f"no member gets past {broker.path}, which {fault.why}", remedy, is_after_release=True)
+    if not snapshot.broker_ids and znodes.broker_ids() not in snapshot.unreadable:
+        remedy = "start the brokers: members keep what they own, and claim nothing, while none is registered"
+        yield Obstacle("no broker is registered", remedy)
+    if unknown := unreadable_ownership(snapshot):
+        remedy = "connect with credentials that may read the group's nodes: whether it can rebalance is unknown"
+        yield Obstacle(listed(unknown, "; ", 3), remedy, is_unknown=True)
+    if not snapshot.has_live_member:
+        remedy = "start a member: no session owns the registrations, so none can rebalance"
+        yield Obstacle("it has no living member", remedy)

@@ -10,7 +10,7 @@ import colorsys
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from xml.sax.saxutils import escape
 
 from zkgroup.groups.chart_axes import svg_head, svg_text, time_ticks, utc_text
@@ -40,13 +40,6 @@ _STYLE: Final = """\
 .mark{fill:#ff7b72;fill-opacity:.35}.flag{fill:#ff7b72}}"""
 
 
-class _Claim(NamedTuple):
-    """The owner of a partition (by number, 0 is none), and its first column."""
-
-    owner: int
-    column: int
-
-
 def picture(entries: Iterable[Observation], begin: int, end: int, group: str) -> str:
     """The timeline between the two times (milliseconds since 1970) as an SVG document."""
     canvas = _Canvas(begin, max(end, begin + 1), group)
@@ -61,7 +54,7 @@ class _Canvas:
         self._members: dict[str, int] = {}  # their numbers, from 1 on
         self._present: dict[str, list[int]] = {}  # first and last time
         self._rows: dict[TopicPartition, array[int]] = {}
-        self._claims: dict[TopicPartition, _Claim] = {}
+        self._claims: dict[TopicPartition, tuple[int, int]] = {}  # owner (by number, 0 is none), its first column
         self._last: Mapping[TopicPartition, WatchedPartition] | None = None
         self._marks = bytearray(COLUMNS)
         self._since: int | None = None
@@ -100,15 +93,16 @@ class _Canvas:
         claim = self._claims.get(key)
         if claim is None:
             self._rows[key] = array("H", bytes(2 * COLUMNS))
-        elif claim.owner == owner:
+        elif claim[0] == owner:
             return
         else:
             self._fill(key, claim, column)
-        self._claims[key] = _Claim(owner, column)
+        self._claims[key] = owner, column
 
-    def _fill(self, key: TopicPartition, claim: _Claim, end: int) -> None:
-        if claim.owner and end > claim.column:
-            self._rows[key][claim.column : end] = array("H", [claim.owner]) * (end - claim.column)
+    def _fill(self, key: TopicPartition, claim: tuple[int, int], end: int) -> None:
+        owner, start = claim
+        if owner and end > start:
+            self._rows[key][start:end] = array("H", [owner]) * (end - start)
 
     def _mark(self, start: int, end: int) -> None:
         self._rebalances += 1
