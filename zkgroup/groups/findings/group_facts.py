@@ -141,30 +141,33 @@ class GroupFacts:
         return next((obstacle.remedy for obstacle in rebalance_obstacles(self.snapshot)), None)
 
     @cached_property
-    def unresponsive(self) -> frozenset[str]:
-        """The members that have not rebalanced since the group changed: all their owner nodes are older than that
-        change (ZooKeeper numbers both), while others have claimed since, or have had the time to.
+    def overtaken(self) -> frozenset[str]:
+        """The members all of whose owner nodes are older than the last change of members (ZooKeeper numbers both).
 
         Scala members and zkgroup's release and claim everything in each rebalance. Those of other clients may keep what
-        does not change: they are never reported.
+        does not change: they are not among them. Without brokers nobody rebalances.
         """
-        changed = self.snapshot.ids_changed
-        if not changed or self.settling or not self.snapshot.broker_ids:  # without brokers nobody rebalances
-            return frozenset()
+        names = self.members.keys() - self.foreign if self.snapshot.broker_ids else ()
+        return frozenset(name for name in names if 0 < self._newest_claims.get(name, 0) < self.snapshot.ids_changed)
+
+    @cached_property
+    def _newest_claims(self) -> Mapping[str, int]:
         newest: dict[str, int] = {}
         for p in self.snapshot.partitions:
             if p.member is not None:
                 newest[p.member] = max(newest.get(p.member, 0), p.claimed)
-        before = self.earlier is not None and self.earlier.ids_changed == changed
-        long_ago = before and self.earlier is not None and self.now - self.earlier.taken_at >= REST
-        dated = any(m.czxid == changed for m in self.snapshot.members)  # the group is at rest, so it came long ago
-        if not (long_ago or dated or any(claimed > changed for claimed in newest.values())):
+        return newest
+
+    @cached_property
+    def unresponsive(self) -> frozenset[str]:
+        """The ``overtaken`` members, while others have claimed since that change, or have had the time to."""
+        if self.settling:
             return frozenset()
-        return frozenset(
-            name
-            for name, claimed in newest.items()
-            if 0 < claimed < changed and name in self.members and name not in self.foreign
-        )
+        changed, before = self.snapshot.ids_changed, self.earlier
+        long_ago = before is not None and before.ids_changed == changed and self.now - before.taken_at >= REST
+        dated = any(m.czxid == changed for m in self.snapshot.members)  # the group is at rest, so it came long ago
+        others = any(claimed > changed for claimed in self._newest_claims.values())
+        return self.overtaken if long_ago or dated or others else frozenset()
 
     @property
     def plan_is_known(self) -> bool:

@@ -100,20 +100,7 @@ def _unresponsive(facts: GroupFacts) -> Iterator[Finding]:
 def _awaited(facts: GroupFacts) -> Iterator[Finding]:
     """Members that have yet to claim anew, where the last change of members has no time: the node of a member that left
     is gone, only the transaction of its deletion is known. They may be about to claim, or hang."""
-    changed = facts.snapshot.ids_changed
-    if not changed or not facts.snapshot.broker_ids:  # without brokers nobody rebalances
-        return
-    claimed: dict[str, list[GroupPartition]] = {}
-    for p in facts.partitions:
-        if p.member in facts.members:
-            claimed.setdefault(p.member or "", []).append(p)
-    waiting = [
-        name
-        for name, owned in sorted(claimed.items())
-        if name not in facts.foreign  # others may keep what does not change
-        and all(0 < p.claimed < changed for p in owned)
-        and name not in facts.unresponsive
-    ]
+    waiting = sorted(facts.overtaken - facts.unresponsive)
     if waiting:
         yield finding(
             "rebalance-in-progress",
