@@ -6,6 +6,7 @@ The defects and the releases that they stop were seen on running members of 0.8.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -238,15 +239,11 @@ _LENIENT: Final = Variant("roundrobin", "1.1")
 
 def _surplus(facts: GroupFacts) -> Iterator[Finding]:
     """Streams that no plan can assign a partition to. For roundrobin all topics count together."""
-    streams: dict[str, int] = {}
+    streams: Counter[str] = Counter()
     for member in facts.snapshot.members:
-        for topic, number in member.streams.items():
-            streams[topic] = streams.get(topic, 0) + number
-    partitions: dict[str, int] = dict.fromkeys(streams, 0)
-    for partition in facts.partitions:
-        if partition.exists and partition.topic in partitions:
-            partitions[partition.topic] += 1
-    beyond = {topic: (streams[topic], there) for topic, there in partitions.items() if streams[topic] > there > 0}
+        streams.update(member.streams)
+    partitions = Counter(partition.topic for partition in facts.partitions if partition.exists)
+    beyond = {topic: (wanted, partitions[topic]) for topic, wanted in streams.items() if wanted > partitions[topic] > 0}
     if not beyond:
         return
     if facts.inference is not None and (too_many := facts.inference.refused.get(_LENIENT)) is not None:

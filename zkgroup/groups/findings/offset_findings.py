@@ -6,7 +6,7 @@ week, and those of console consumers, have a lower severity.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -241,14 +241,13 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
         return
     if facts.snapshot.topics_unreadable or facts.snapshot.kafka_members_unknown:
         return  # a filter may take it, or a member in Kafka
-    topics: dict[str, int] = {}
+    topics: Counter[str] = Counter()
     for p in facts.partitions:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
-        if kept and p.exists and p.owner is None and not p.is_unreadable and p.topic not in facts.snapshot.subscribed:
-            topics[p.topic] = topics.get(p.topic, 0) + 1
+        topics[p.topic] += kept and p.exists and not p.is_unreadable and not facts.concerns_readers(p)
     escaped = [member.member for member in members if znodes.ESCAPED_TWICE in member.defects]
     correcting = Remedy(f"correct the filter of {first_few(escaped)} first: it may take the topic again")
-    for name, number in topics.items():
+    for name, number in (+topics).items():
         yield finding(
             "offset-without-subscriber",
             name,

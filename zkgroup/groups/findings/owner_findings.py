@@ -6,6 +6,7 @@ several rounds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -227,9 +228,7 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
     if not facts.unread:
         return
     holders = {partition.member for partition in facts.partitions}
-    per_name: dict[str, int] = {}
-    for key in facts.unread:
-        per_name[key.topic] = per_name.get(key.topic, 0) + 1
+    per_name = Counter(key.topic for key in facts.unread)
     unreadable = {p.topic for p in facts.partitions if p.is_unreadable}
     first = _first_step(facts)
     again = Remedy(
@@ -237,7 +236,7 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
         facts.command("assign", "--execute"),
     )
     for member in facts.snapshot.members:
-        unread = sum(per_name.get(topic, 0) for topic in member.streams)
+        unread = sum(per_name[topic] for topic in member.streams)
         if member.member in holders or member.error is not None or not unread:
             continue
         if not unreadable.isdisjoint(member.streams):

@@ -152,10 +152,10 @@ class LagHistory:
         return self._opened
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        version = _version(connection)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0:
             with self._transaction() as connection:
-                if _version(connection) == 0:  # another process may have come first
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # another process may have come first
                     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                         raise UsageError(f"{self._path} is a database of something else", "choose another file")
                     for statement in _SCHEMA.split(";"):
@@ -197,11 +197,6 @@ def samples_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, Sample]:
         )
         for one in snapshot.partitions
     }
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
 
 
 #: A longer time without a snapshot is a gap, in multiples of the usual time between two.

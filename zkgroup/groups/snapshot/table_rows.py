@@ -6,13 +6,14 @@ commits to both would start; the row also has each of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.errors import ZkgroupError
-from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, State, Store
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, State, Store
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -147,29 +148,26 @@ def _furthest_behind(snapshot: GroupSnapshot, store: Store) -> MessageAge | None
 
 def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:
     """The members in ZooKeeper, then those in Kafka."""
-    owned: dict[str, int] = {}
-    for partition in snapshot.partitions:
-        if partition.member is not None:
-            owned[partition.member] = owned.get(partition.member, 0) + 1
-    rows = [_member_row(member, owned.get(member.member, 0)) for member in snapshot.members]
+    owned = Counter(partition.member for partition in snapshot.partitions)
+    rows = []
+    for one in snapshot.members:
+        subscription = dict(one.registration.subscription) if one.registration is not None else None
+        rows.append(
+            MemberRow(
+                one.member,
+                one.host,
+                one.registered_at,
+                subscription,
+                one.registration.pattern if one.registration is not None else None,
+                sum(subscription.values()) if subscription is not None else None,
+                owned[one.member],
+                one.session_id or None,
+            )
+        )
     for member in snapshot.kafka_members:
         topics = sorted({partition.topic for partition in member.assigned})
         rows.append(MemberRow(member.member, member.host or None, None, topics, None, None, len(member.assigned), None))
     return rows
-
-
-def _member_row(member: GroupMember, owned: int) -> MemberRow:
-    subscription = dict(member.registration.subscription) if member.registration is not None else None
-    return MemberRow(
-        member.member,
-        member.host,
-        member.registered_at,
-        subscription,
-        member.registration.pattern if member.registration is not None else None,
-        sum(subscription.values()) if subscription is not None else None,
-        owned,
-        member.session_id or None,
-    )
 
 
 def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:

@@ -261,7 +261,11 @@ class ZnodeReader:
                     for parent in nodes.paths(group)[2:]
                     for topic, above in nodes.children(parent)
                     for name, path in nodes.children(above)
-                    if _is_selected(topic, name, nodes.selection)
+                    if nodes.selection is None
+                    or (
+                        (number := parse_partition(name)) is not None
+                        and nodes.selection.has(TopicPartition(topic, number))
+                    )
                 ),
                 *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
                 # They count the offset nodes that were deleted: a trace of consumers that register nowhere.
@@ -321,14 +325,6 @@ def assigned(kafka_group: KafkaGroup) -> dict[TopicPartition, str]:
     """Which member of the group in Kafka has which partition."""
     members = kafka_group.group.members if kafka_group.group is not None else ()
     return {partition: member.member for member in members for partition in member.assigned}
-
-
-def _is_selected(topic: str, name: str, selection: Selection | None) -> bool:
-    """Whether the node of this name, below one of the topic's, is to be read."""
-    if selection is None:
-        return True
-    number = parse_partition(name)
-    return number is not None and selection.has(TopicPartition(topic, number))
 
 
 def members_of(group: str, nodes: NodeCache, selections: TopicSelections) -> tuple[GroupMember, ...]:

@@ -6,7 +6,6 @@ Readable on a light and on a dark ground, by what the reader's screen prefers.
 
 from __future__ import annotations
 
-import colorsys
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -180,9 +179,7 @@ def colour(number: int) -> str:
     """The colour of the member with this number, from 1 on: no two have the same, as long as there are colours."""
     if number <= len(_COLOURS):
         return _COLOURS[number - 1]
-    # Around the circle by the golden angle, in rings of lightness; the number itself keeps them apart.
-    red, green, blue = colorsys.hls_to_rgb(number * 0.381966 % 1, 0.42 + number % 5 * 0.06, 0.35 + number % 7 * 0.07)
-    return f"#{round(red * 255):02x}{round(green * 255):02x}{(round(blue * 255) & 0xF0) | (number & 0x0F):02x}"
+    return f"hsl({number * 137.50776 % 360:.3f},{35 + number % 7 * 7}%,{42 + number % 5 * 6}%)"  # the golden angle
 
 
 def _rectangles(grid: Sequence[array[int]]) -> dict[int, list[tuple[int, int, int, int]]]:
