@@ -270,22 +270,18 @@ def shares_of(
 ) -> list[Share]:
     """The shares of all members in the plan, and of those that own something now. ``streams``: member → its number;
     ``filtering``: the members each of whose streams reads all topics. ``unreadable`` as for ``rows_of``."""
-    now: Counter[str] = Counter()
-    planned: Counter[str] = Counter()
-    gains: Counter[str] = Counter()
-    loses: Counter[str] = Counter()
-    busy: defaultdict[str, set[str]] = defaultdict(set)
+    now = Counter(owned.member or owned.owner or "" for owned in live.values())
+    planned = Counter(row.member for row in rows if row.member is not None)
+    gains: Counter[str | None] = Counter()
+    loses: Counter[str | None] = Counter()
+    busy: defaultdict[str | None, set[str]] = defaultdict(set)
     for row in rows:
-        owned = live.get(TopicPartition(row.topic, row.partition))
-        holder = None if owned is None else owned.member or owned.owner
-        if holder is not None:
-            now[holder] += 1
-        if row.member is not None and row.owner is not None:
-            planned[row.member] += 1
-            busy[row.member].add(row.owner if row.member in filtering else f"{row.topic} {row.owner}")
-        if row.member != holder and row.change != "tied" and TopicPartition(row.topic, row.partition) not in unreadable:
-            gains[row.member or ""] += 1
-            loses[holder or ""] += 1
+        key = TopicPartition(row.topic, row.partition)
+        holder = None if key not in live else live[key].member or live[key].owner
+        busy[row.member].add(f"{row.owner}" if row.member in filtering else f"{row.topic} {row.owner}")
+        if row.member != holder and row.change != "tied" and key not in unreadable:
+            gains[row.member] += 1
+            loses[holder] += 1
     return [
         Share(
             member,

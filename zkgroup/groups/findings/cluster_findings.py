@@ -25,8 +25,6 @@ _MEND_BROKER: Final = (
     "give the broker a listener of the name and protocol PLAINTEXT, with a host of letters, digits, - and ., and"
     " restart it, so that it registers anew; delete the node if it is no broker's"
 )
-#: So many single problems have a finding of their own.
-MOST: Final = 20
 
 
 def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
@@ -184,15 +182,12 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
     by_why: dict[tuple[str, bool], list[NodeProblem]] = {}
     for problem in problems:
         by_why.setdefault((problem.why, problem.owned_topic is not None), []).append(problem)
-    for (why, _), alike in list(by_why.items())[:MOST]:
+    for (why, _), alike in by_why.items():
         paths = [problem.path for problem in alike]
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
         remedy = _WRITE_TOPIC if topics else _correction(facts, alike)
         severity: Severity = "critical" if why.endswith(_STOPS) else "warning"
         yield _of_nodes(facts, paths, why, remedy, severity)
-    if len(by_why) > MOST:
-        more = f"and {len(by_why) - MOST} more kinds of nodes that cannot be read, or should not be there"
-        yield finding("unreadable-node", snapshot.group, more, "inspect them with ZooKeeper's own shell", "warning")
 
 
 def _correction(facts: GroupFacts, alike: Sequence[NodeProblem]) -> str | Remedy:

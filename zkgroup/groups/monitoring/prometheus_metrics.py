@@ -53,9 +53,7 @@ class _MetricSeries:
 
     def add(self, name: str, value: float | None, **labels: str) -> None:
         if value is not None:
-            key = tuple(labels.items())
-            known = self.values.setdefault(name, {})
-            known[key] = known.get(key, 0) + value
+            self.set(name, value + self.values.get(name, {}).get(tuple(labels.items()), 0), **labels)
 
 
 def format_metrics(inspections: Iterable[Inspection], checks: Mapping[str, GroupCheck] | None = None) -> str:

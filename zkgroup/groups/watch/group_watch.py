@@ -181,14 +181,10 @@ class GroupWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End. A thread that waits for a server is not waited for: it ends with the server's answer."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
-        self._thread.join(1.0)
+        self._thread.join(1.0)  # one that waits for a server ends with the server's answer
 
     def next(self, timeout: float) -> Observation | None:
         """The next observation, None where there is none within ``timeout`` seconds. Raises ``ZkgroupError`` where the

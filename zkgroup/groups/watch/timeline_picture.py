@@ -160,10 +160,8 @@ class _Canvas:
     def _legend(self, named: Sequence[str], more: int, top: float, lines: int) -> Iterator[str]:
         entries = []
         for name in named:
-            times = self._present.get(name)
-            when = " (not registered)"
-            if times:
-                when = f" ({utc_text(times[0], '%H:%M:%S')} to {utc_text(times[1], '%H:%M:%S')})"
+            times = [utc_text(at, "%H:%M:%S") for at in self._present.get(name, ())]
+            when = f" ({' to '.join(times) or 'not registered'})"
             entries.append((f'fill="{colour(self._members[name])}"', svg_text(name) + when))
         entries.append(('class="none"', "no owner"))
         if more:
