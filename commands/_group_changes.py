@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.changes.backup import Backup
     from zkgroup.groups.changes.group_plans import WholeGroup
     from zkgroup.groups.changes.plan import OffsetChange, Plan
-    from zkgroup.groups.changes.unregistered_committers import UnregisteredCommits
+    from zkgroup.groups.changes.preconditions import UnregisteredCommits
 
 CHANGE: Final = "The change"
 SCOPE: Final = "Which partitions"
@@ -93,10 +93,10 @@ def with_change(*without: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return with_options("options", ChangeOptions, *without)
 
 
-#: The warning where Kafka is changed; ``{done}`` and ``{lost}``: in which way.
+#: The warning where Kafka is changed.
 KAFKA_WINDOW = (
-    "Kafka has no compare-and-set: offsets there are read again just before they are {done}, but a commit in the "
-    "milliseconds between would be {lost}"
+    "Kafka has no compare-and-set: offsets there are read again just before they are changed, but a commit in the "
+    "milliseconds between would be lost"
 )
 
 
@@ -157,7 +157,7 @@ class Change:
         its next commit."""
         if registry is None:
             return 0.0
-        from zkgroup.groups.changes.unregistered_committers import read_unregistered_commits
+        from zkgroup.groups.changes.preconditions import read_unregistered_commits
 
         found = read_unregistered_commits(registry, group)
         return 0.0 if found is None else self.warn_of_unregistered_commits(group, found)
@@ -171,7 +171,7 @@ class Change:
     def wait_for_commits(self, registry: Registry | None, groups: Iterable[str], seconds: float) -> None:
         """Before a change: refuse it where such a consumer commits meanwhile."""
         if registry is not None and seconds:
-            from zkgroup.groups.changes.unregistered_committers import find_committing_groups
+            from zkgroup.groups.changes.preconditions import find_committing_groups
 
             for error in find_committing_groups(registry, groups, seconds).values():
                 raise error
@@ -185,8 +185,7 @@ class Change:
         for plan in plans:
             self.warn(plan.warnings)
             if plan.changes_kafka:
-                done, lost = ("deleted", "lost") if plan.is_removal else ("written", "overwritten")
-                self.warn([KAFKA_WINDOW.format(done=done, lost=lost)])
+                self.warn([KAFKA_WINDOW])
             for refused in plan.refusals:
                 self.refuse(refused)
             for check in applier.preconditions():
@@ -305,11 +304,6 @@ def show_offsets(
     print_rows(rows, columns, output, spare=SPARE)
 
 
-def show_removal(plan: Plan, output: Output) -> None:
-    """The offsets that are to go."""
-    print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
-
-
 def remove_topics(
     change: Change,
     command: Literal["delete-group", "unsubscribe"],
@@ -332,7 +326,7 @@ def remove_topics(
         whole = find_group(applier, group, store, partly=True)
         assert applier.registry is not None, "ZooKeeper is meant"
         plan = plan_topic_removal(command, applier.registry, whole, scope, guard)
-        show_removal(plan, output)
+        print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
         empty = " and the empty group" if plan.removal is not None and plan.removal.roots is None else ""
         change.apply(applier, plan, f"{counted(len(plan.rows), 'offset')} of group {group}{empty} {done} in ZooKeeper")
 

@@ -189,19 +189,16 @@ def open_migrations(change: Change, options: MigrationOptions, groups: Sequence[
     if settings.zookeeper is None and (options.to == "zookeeper" or not settings.bootstrap):
         advice = f"name it in profile {profile} (zookeeper = …), or the brokers (bootstrap-server = …) for --to kafka"
         raise UsageError(f"cluster {profile} has no ZooKeeper", advice)
-    there = replace(change, ctx=_context_of(change.ctx, profile), settings=settings)
+    given = change.ctx.ensure_object(GlobalOptions)
+    named = GlobalOptions({"cluster": [profile]}, given.verbosity, given.quiet)  # commands that are printed name it
+    ctx = typer.Context(change.ctx.command, info_name=change.ctx.info_name, obj=named)
+    there = replace(change, ctx=ctx, settings=settings)
     with open_applier(change.settings, groups, None) as (origin, _), ExitStack() as stack:
         with errors_of(f"cluster {profile}", profile):
             applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
         if origin.cluster().is_same(applier.cluster()):
             raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
         yield Migrations(there, applier, change, origin, options, topics)
-
-
-def _context_of(ctx: typer.Context, profile: str) -> typer.Context:
-    given = ctx.ensure_object(GlobalOptions)
-    options = GlobalOptions({"cluster": [profile]}, given.verbosity, given.quiet)
-    return typer.Context(ctx.command, info_name=ctx.info_name, obj=options)
 
 
 @contextmanager
@@ -303,7 +300,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
             [Notice(f"--execute would refuse {len(left)} of {counted(len(planned), 'group')}: {message}", remedy)]
         )
     if any(one.migration is not None and one.migration.plan.changes_kafka for one in ready):
-        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
+        change.warn([KAFKA_WINDOW])
     moved = 0
     if ready and change.is_wanted(len(ready)):
         for one in ready:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zkgroup.errors import Notice, UsageError, ZkgroupError
-from zkgroup.text import counted
+from zkgroup.errors import Notice, Remedy, UsageError, ZkgroupError
+from zkgroup.text import counted, group_command
 
 from ._context import open_registry
 from ._group_changes import (
+    DELETE_COLUMNS,
     Change,
     ChangeOptions,
     change_of,
@@ -22,7 +22,6 @@ from ._group_changes import (
     error_of_many,
     open_applier,
     remove_topics,
-    show_removal,
     with_change,
 )
 from ._group_views import PartitionsOption, StoreChoice, StoreOption, brokers_of
@@ -85,8 +84,8 @@ def delete_group(
     does a client that writes an offset. Kafka deletes without comparing: offsets there are read again just before, and
     a commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
     ('unsubscribe' does that while members read other topics); with the last of them the empty group goes,
-    too. A backup is written before; --undo restores all of it, nodes and offsets in Kafka (--store
-    zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
+    too. A backup is written before; --undo restores its nodes, and 'reset-offsets GROUP --undo BACKUP' the offsets, in
+    both stores.
 
     With --pattern one row is shown for each group. Groups with members, in ZooKeeper or in Kafka, are kept, and those
     that changed more recently than --older-than says. The others are deleted in ZooKeeper alone. --store zookeeper does
@@ -113,7 +112,7 @@ def delete_group(
         raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
     change = change_of(ctx, group or ",".join(pattern or ()), options)
     if undo is not None:
-        _undo(change, group, undo, store, output)
+        _undo(change, group, undo, output)
     elif pattern:
         _delete_debris(change, pattern, older_than, store, output, foreign=foreign)
     elif topic:
@@ -129,7 +128,7 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, 
     with open_applier(change.settings, [group], store) as (applier, store):
         found = find_group(applier, group, store)
         plan = plan_group_deletion(found, foreign=foreign)
-        show_removal(plan, output)
+        print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
         where = " and ".join(f"in {STORE_NAMES[store]}" for store in found.stores)
         nodes = f", {counted(len(found.tree.nodes), 'node')}" if found.tree is not None else ""
         change.apply(applier, plan, f"group {group} deleted {where}: {counted(len(plan.rows), 'offset')}{nodes}")
@@ -145,8 +144,9 @@ def _delete_debris(
     foreign: bool,
 ) -> None:
     from zkgroup.config.time_arguments import parse_duration
-    from zkgroup.groups.changes.inactive_groups import backup_of_inactive_groups, check_access, read_inactive_groups
-    from zkgroup.groups.changes.unregistered_committers import commits_of_tree, find_committing_groups
+    from zkgroup.groups.changes.backup import Backup, SavedNode, read_cluster
+    from zkgroup.groups.changes.inactive_groups import check_access, read_inactive_groups
+    from zkgroup.groups.changes.preconditions import commits_of_tree, find_committing_groups
     from zkgroup.groups.changes.znode_deletion import remove_groups
 
     age = 0 if older_than is None else parse_duration(older_than)
@@ -175,48 +175,32 @@ def _delete_debris(
         doomed = [tree for tree in doomed if tree.group not in busy]
         if not doomed:
             raise error_of_many(change, left, len(left), DELETED)
-        with change.backed_up(backup_of_inactive_groups(registry, patterns, doomed, now, acls)):
+        nodes = tuple(SavedNode(node.path, node.data, acls[node.path]) for tree in doomed for node in tree.nodes)
+        with change.backed_up(Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), nodes)):
             outcome = remove_groups(registry, doomed)
     _conclude(change, {**left, **outcome}, DELETED)
 
 
-def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
+def _undo(change: Change, group: str | None, path: Path, output: Output) -> None:
     from zkgroup.groups.changes import backup as backups
-    from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.change_reports import after
-    from zkgroup.groups.changes.undo import (
-        add_kafka_offsets,
-        deleted_groups,
-        describe_omitted,
-        plan_group_undo,
-        plan_restore,
-        restore,
-    )
+    from zkgroup.groups.changes.undo import deleted_groups, describe_omitted, plan_restore, restore
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
-    in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
-    lost = deleted_groups(saved, group, in_kafka=in_kafka)
+    lost = deleted_groups(saved, group)
     with open_registry(change.settings) as registry:
         backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
-        making = {row.group for row in rows if row.action == "make"}
-        applier = Applier(registry, brokers_of(change.settings, registry), change.settings.timeout)
-        plan = plan_group_undo(applier, saved.group, path, store="kafka", nodes_too=True) if in_kafka else None
-        count = plan.changes if plan is not None else 0
-        shown = add_kafka_offsets(rows, saved.group, count) if in_kafka else rows
-        print_rows(shown, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
+        print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
         change.warn(describe_omitted(saved))
-        if plan is not None:
-            change.examine(applier, plan)
-        if not change.is_wanted(len(making) + count):
+        if any(offset.store == "kafka" for offset in saved.offsets):
+            undoing = group_command("reset-offsets", saved.group, "--undo", str(path))
+            change.warn([Notice("only nodes are restored", Remedy("see what restores the offsets in Kafka", undoing))])
+        making = {row.group for row in rows if row.action == "make"}
+        if not change.is_wanted(making):
             return
-        outcome = restore(registry, [one for one in lost if one.group in making])
-        if plan is not None and outcome.get(saved.group) is None:
-            with after(f"{counted(len(outcome), 'group')} restored in ZooKeeper") if outcome else nullcontext():
-                applier.write(plan)
-                change.warn(applier.verify(plan))
-    _conclude(change, outcome, "restored" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
+        outcome = restore(registry, {name: nodes for name, nodes in lost.items() if name in making})
+    _conclude(change, outcome, "restored")
 
 
 def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError
+from zkgroup.errors import RefusedError, Remedy, UsageError
 from zkgroup.text import Command, counted
 
 from ._group_changes import (
@@ -54,13 +54,7 @@ def rename_group(
     from zkgroup.protocol.names import validate_group_id
 
     with open_applier(change.settings, [group, to], store) as (applier, store):
-        target = read_whole_group(applier, to, store)
-        try:
-            source = find_group(applier, group, store)
-        except NotFoundError as error:
-            if target.stores:
-                error.remedy = Remedy(f"group {to} exists: it may be renamed already")
-            raise
+        source, target = find_group(applier, group, store), read_whole_group(applier, to, store)
         copy = plan_group_copy(source, target, is_rename=True)
         deletion = plan_group_deletion(source, "rename-group", is_rename=True)
         if not copy.exists:

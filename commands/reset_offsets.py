@@ -18,15 +18,13 @@ from zkgroup.text import counted, group_command
 from ._completion import complete_group
 from ._context import working
 from ._group_changes import SCOPE, Change, ChangeOptions, change_of, open_applier, show_offsets, with_change
-from ._group_views import StoreChoice, disable_garbage_collection, partitions_option
+from ._group_views import disable_garbage_collection, partitions_option
 from ._output import Output, has_objects
 from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.changes.reset_plan import Target
-    from zkgroup.groups.partition_scope import Scope
 
 TARGETS = "Where to (one of these)"
 FILES = "For --from-file"
@@ -173,8 +171,10 @@ def reset_offsets(
         raise UsageError("--export prints CSV, which is what Kafka's tools read", "leave --output out")
     change = change_of(ctx, group, options)
     disable_garbage_collection()
+    from zkgroup.groups.changes.reset_plan import check_origin, plan_group_reset
+    from zkgroup.groups.changes.undo import describe_unrestored, plan_group_undo
     from zkgroup.groups.offset_files.offset_file import read_offsets
-    from zkgroup.groups.partition_scope import parse_scope
+    from zkgroup.groups.partition_scope import Selection, parse_scope
 
     scope = parse_scope(topic) if topic else None
     file = None
@@ -184,14 +184,16 @@ def reset_offsets(
         with nullcontext() if typed else working(ctx, f"reading {from_file}"):
             file = read_offsets(from_file, file_format)
             value = file.offsets_of(from_group or group)
-    wanted = None if undo is not None else _read_target(kind, value)
-    from zkgroup.groups.changes.reset_plan import check_origin
-    from zkgroup.groups.changes.undo import describe_unrestored
+    target = _read_target(kind, value)
 
     with open_applier(change.settings, [group], store) as (applier, store):
         if file is not None and not same_logs:
             check_origin(applier, file)
-        plan = _plan(applier, group, wanted, scope, store, undo)
+        if undo is not None:
+            plan = plan_group_undo(applier, group, undo, scope, store)
+        else:
+            listed = frozenset(target.offsets) if target.kind == "file" else None
+            plan = plan_group_reset(applier, group, target, Selection(scope, listed), store)
         _show(plan, output, export=export)
         if export:
             change.examine(applier, plan)
@@ -230,20 +232,6 @@ def _read_target(kind: str, value: Any) -> Target:
             return Target("earliest" if kind == "--to-earliest" else "latest")
         case _:
             return Target("current")
-
-
-def _plan(
-    applier: Applier, group: str, target: Target | None, scope: Scope | None, store: StoreChoice, undo: Path | None
-) -> Plan:
-    from zkgroup.groups.changes.reset_plan import plan_group_reset
-    from zkgroup.groups.changes.undo import plan_group_undo
-    from zkgroup.groups.partition_scope import Selection
-
-    if target is None:
-        assert undo is not None, "either of the two"
-        return plan_group_undo(applier, group, undo, scope, store)
-    listed = frozenset(target.offsets) if target.kind == "file" else None
-    return plan_group_reset(applier, group, target, Selection(scope, listed), store)
 
 
 def _show(plan: Plan, output: Output, *, export: bool) -> None:

@@ -35,7 +35,7 @@ from zkgroup.groups.changes.backup import read as read_backup
 from zkgroup.groups.changes.preconditions import UnfinishedExportError, decode_exporter, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
-from zkgroup.groups.offset_files.file_entries import FileFormat
+from zkgroup.groups.offset_files.file_formats import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.groups.snapshot.group_znodes import stored_offset

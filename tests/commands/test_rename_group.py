@@ -63,7 +63,7 @@ def test_a_group_gets_another_name(
     ]
     assert f"{znodes.group(group)}/foreign" in {node.path for node in saved.nodes}
     result = run(*args, "--execute")
-    assert (result.returncode, f"group {other} exists: it may be renamed already" in result.stderr) == (4, True)
+    assert result.returncode == 4
 
 
 def test_an_interrupted_rename_goes_on(cluster: Sandbox, registry: Registry, make_group: Build) -> None:

@@ -16,7 +16,7 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes.unregistered_committers import LATELY, find_unregistered_commits
+from zkgroup.groups.changes.preconditions import LATELY, find_unregistered_commits
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -20,7 +20,7 @@ from zkgroup.groups.changes.change_reports import GO_ON
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.undo import DeletedGroup, restore
+from zkgroup.groups.changes.undo import restore
 from zkgroup.groups.changes.znode_deletion import remove_groups, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.partition_scope import Selection, parse_scope
@@ -230,7 +230,7 @@ def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:
     """Of two groups one is made again when the signal comes; run again, the other is, too."""
     groups = sorted([make_group({P("t", 0): 5}), make_group({P("t", 0): 6})])
     trees = [read_tree(registry, group) for group in groups]
-    lost = [DeletedGroup(tree.group, tuple(SavedNode(node.path, node.data) for node in tree.nodes)) for tree in trees]
+    lost = {tree.group: [SavedNode(node.path, node.data) for node in tree.nodes] for tree in trees}
     remove_groups(registry, trees)
 
     def interrupt(number: int) -> None:

@@ -19,7 +19,7 @@ from zkgroup.export.model.layout import LayoutOptions, refuse_place
 from zkgroup.export.model.plan_types import Begin, OnMismatch
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files.file_entries import Wanted
+from zkgroup.groups.offset_files.file_formats import Wanted
 from zkgroup.groups.offset_files.offset_file import STDIO, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter

@@ -1,11 +1,5 @@
 """Applying plans: preconditions, then a backup, then the writes, each checked again just before, then a verification.
 
-    applier = Applier(registry, brokers, 5.0)
-    applier.check(plan)
-    backup.write(applier.backup(plan))
-    applier.write(plan)
-    applier.verify(plan)
-
 ZooKeeper is written first, where a compare-and-set is possible, and Kafka only if that succeeded.
 """
 

@@ -75,11 +75,6 @@ class Backup:
     offsets: tuple[SavedOffset, ...]
     nodes: tuple[SavedNode, ...] = ()
 
-    @property
-    def stores(self) -> tuple[OffsetStore, ...]:
-        """The stores that the change concerns."""
-        return tuple(sorted({offset.store for offset in self.offsets}, reverse=True))
-
 
 class _BackupFile(msgspec.Struct):
     zkgroup_backup: Literal[2]

@@ -72,15 +72,15 @@ class CurrentOffsets:
     stores: Mapping[TopicPartition, Store] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class OffsetReader:
     """Reads the offsets of one group. Without a ``registry`` those in Kafka. ``timeout`` (seconds) is for the
     brokers."""
 
-    def __init__(self, registry: Registry | None, brokers: FindBrokers, group: str, timeout: float) -> None:
-        self._registry = registry
-        self._brokers = brokers
-        self._group = group
-        self._timeout = timeout
+    registry: Registry | None
+    brokers: FindBrokers
+    group: str
+    timeout: float
 
     def read(
         self, selection: Selection, store: Store | None, *, needs_logs: bool, may_create: bool = True
@@ -91,7 +91,7 @@ class OffsetReader:
         Raises ``NotFoundError`` for a group, topic or partition that does not exist (a group whose partitions are named
         may be new), ``UnreachableError`` where servers do not answer. Logs may remain unknown unless it ``needs_logs``.
         """
-        group = self._group
+        group = self.group
         reader = self._reader(store or "both", selection)
         (snapshot,) = reader.read([group])
         # A change is refused where a node may not be read; a command that only reads fails.
@@ -100,9 +100,9 @@ class OffsetReader:
             # Where no broker answers, no offsets can be moved either if that takes the logs.
             raise error if store is not None or (needs_logs and reader.failure) else unknown_in_kafka(group, error)
         if not snapshot.exists and selection.topics is None:
-            raise no_group(group, self._registry, may_create=may_create, where=in_store(store))
+            raise no_group(group, self.registry, may_create=may_create, where=in_store(store))
         settled = store or _store_of(snapshot)
-        if settled != "kafka" and self._registry is None:
+        if settled != "kafka" and self.registry is None:
             raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
         keys = _selected(snapshot, selection)
         if not keys:
@@ -120,15 +120,15 @@ class OffsetReader:
 
     def read_other(self, store: Store, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of these partitions in the store that is not ``store``; none where that does not answer."""
-        if store == "both" or self._registry is None:
+        if store == "both" or self.registry is None:
             return {}
         other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
-        (snapshot,) = self._reader(other, Selection(listed=frozenset(partitions)), logs=False).read([self._group])
+        (snapshot,) = self._reader(other, Selection(listed=frozenset(partitions)), logs=False).read([self.group])
         return {one.key: offset for one in snapshot.partitions if (offset := one.committed(other)) is not None}
 
     def _reader(self, store: Store, selection: Selection, *, logs: bool = True) -> GroupReader:
         return GroupReader(
-            self._registry, self._brokers, store=store, logs=logs, timeout=self._timeout, selection=selection
+            self.registry, self.brokers, store=store, logs=logs, timeout=self.timeout, selection=selection
         )
 
 

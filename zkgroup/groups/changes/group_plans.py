@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.change_reports import check_complete, unknown_in_kafka
+from zkgroup.groups.changes.current_offsets import no_group
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree, readable_acl
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
 from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset, in_store
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
-from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
 from zkgroup.protocol.operations import OPEN, Acl, Code, Exists, Failure, GetAcl, Stat, format_acl
@@ -55,9 +55,7 @@ def find_group(applier: Applier, group: str, store: Store | None, *, partly: boo
     ZooKeeper's half will do (``partly``), ``ZkgroupError`` where Kafka does not answer."""
     found = read_whole_group(applier, group, store, partly=partly)
     if not found.stores:
-        see = Remedy("see which groups there are", ("list-groups",))
-        remedy = did_you_mean(group, group_names(applier.registry), see)
-        raise NotFoundError(f"there is no group {group}{in_store(store)}", remedy)
+        raise no_group(group, applier.registry, may_create=False, where=in_store(store))
     return found
 
 
@@ -113,23 +111,23 @@ def plan_copy(
     for key in sorted(source):
         one, seen = source[key], target.get(key)
         current = None if seen is None else seen.offset
-        notes: list[str] = []
+        note: str | None = None
         problem: Problem | None = None
         if one.error is not None:
-            notes, problem = [f"not copied: {one.error}"], "unreadable"
+            note, problem = f"not copied: {one.error}", "unreadable"
         elif one.offset is None:
             number = one.data.decode().strip() if isinstance(one, StoredOffset) and one.data else "-1"
-            notes = [f"not copied: {number} stands for none"]
+            note = f"not copied: {number} stands for none"
         elif seen is not None and seen.error is not None:
-            notes, problem = [f"replaces what is no offset: {seen.error}"], "conflict"
+            note, problem = f"replaces what is no offset: {seen.error}", "conflict"
         elif current == one.offset:
-            notes = ["is there already"]
+            note = "is there already"
         elif current is not None:
-            notes, problem = [f"replaces {current}"], "conflict"
-        row = OffsetChange(store, *key, current, one.offset, notes[0] if notes else None, problem, seen)
+            note, problem = f"replaces {current}", "conflict"
         metadata = one.metadata if isinstance(one, KafkaOffset) else ""
         stays = one.offset is None or (current == one.offset and problem is None)
-        rows.append(replace(row, metadata=metadata, stays=stays))
+        row = OffsetChange(store, *key, current, one.offset, note, problem, seen, metadata=metadata, stays=stays)
+        rows.append(row)
     return rows
 
 
@@ -260,16 +258,10 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition]) -> Iterabl
 
 def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffset]) -> list[OffsetChange]:
     """The offsets that go with the nodes of ``tree``, and those in Kafka."""
-    rows: list[OffsetChange] = []
-    if tree is not None:
-        rows += [
-            OffsetChange("zookeeper", *key, seen.offset, None, seen.error, seen=seen)
-            for key, seen in tree.offsets.items()
-        ]
-    rows += [
-        OffsetChange("kafka", *key, kafka[key].offset, None, kafka[key].error, seen=kafka[key]) for key in sorted(kafka)
-    ]
-    return rows
+    stored: Mapping[TopicPartition, StoredOffset] = {} if tree is None else tree.offsets
+    rows = [OffsetChange("zookeeper", *key, one.offset, None, one.error, seen=one) for key, one in stored.items()]
+    kept = sorted(kafka.items())
+    return rows + [OffsetChange("kafka", *key, one.offset, None, one.error, seen=one) for key, one in kept]
 
 
 def plan_group_deletion(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
-from zkgroup.groups.changes.backup import Backup, SavedNode, group_of, read_cluster
+from zkgroup.groups.changes.backup import group_of
 from zkgroup.groups.changes.group_tree import READERS, GroupTree, read_acls, read_trees
 from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
 from zkgroup.groups.group_model import GroupSnapshot
@@ -234,15 +234,3 @@ def check_access(
             row = replace(row, action="keep", note=unknown.message, barred=True)
         checked.append(row)
     return checked, left, acls
-
-
-def backup_of_inactive_groups(
-    registry: Registry,
-    patterns: Sequence[str],
-    trees: Sequence[GroupTree],
-    now: int,
-    acls: Mapping[str, tuple[Acl, ...]],
-) -> Backup:
-    """All nodes of these groups, as they are."""
-    saved = tuple(SavedNode(node.path, node.data, acls[node.path]) for tree in trees for node in tree.nodes)
-    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -60,7 +61,7 @@ def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetCha
     """Raise as ``write_kafka_offsets``, for what it would refuse now: called before ZooKeeper's half of a
     change is written, which would stay alone."""
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
-        writing = _KafkaOffsetWriting(settings, group, writes, timeout, None, PIECE, offsets)
+        writing = _KafkaOffsetWriting(settings, group, offsets, timeout, {write.key: write for write in writes})
         try:
             writing.check()
         except ZkgroupError as error:
@@ -87,42 +88,35 @@ def write_kafka_offsets(
     a part is written.
     """
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
-        writing = _KafkaOffsetWriting(settings, group, writes, timeout, check, piece, offsets)
-        writing.go_on = go_on
+        todo = {write.key: write for write in writes}
+        writing = _KafkaOffsetWriting(settings, group, offsets, timeout, todo, check or (lambda: None), piece, go_on)
         with reported(writing):
             return writing.run()
 
 
+@dataclass
 class _KafkaOffsetWriting(Reporter):
-    where = " to Kafka"
+    """The writing of ``_todo``, ``piece`` partitions at a time. ``precondition`` is checked before each."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        group: str,
-        writes: Sequence[OffsetChange],
-        timeout: float,
-        check: Precondition | None,
-        piece: int,
-        offsets: GroupOffsets,
-    ) -> None:
-        self._settings = settings
-        self.group = group
-        self._timeout = timeout
-        self._check: Precondition = check or (lambda: None)
-        self._piece = piece
-        self._offsets = offsets
-        self._todo: dict[TopicPartition, OffsetChange] = {write.key: write for write in writes}
-        self._written: dict[TopicPartition, None] = {}
-        self._under_way: Collection[TopicPartition] = ()
+    settings: KafkaSettings
+    group: str
+    offsets: GroupOffsets
+    timeout: float
+    _todo: dict[TopicPartition, OffsetChange]
+    precondition: Precondition = lambda: None
+    piece: int = PIECE
+    go_on: str = GO_ON
+    where: str = " to Kafka"
+    _written: dict[TopicPartition, None] = field(default_factory=dict)
+    _under_way: Collection[TopicPartition] = ()
 
     def run(self) -> WriteReport:
         self._refuse_if_active()
-        if len(self._todo) > self._piece:
+        if len(self._todo) > self.piece:
             self._compare(list(self._todo.values()))
         while self._todo:
-            piece = list(self._todo.values())[: self._piece]
-            self._check()
+            piece = list(self._todo.values())[: self.piece]
+            self.precondition()
             self._compare(piece)
             self._put([write for write in piece if write.key in self._todo])
         return self.report()
@@ -133,12 +127,12 @@ class _KafkaOffsetWriting(Reporter):
         self._compare(list(self._todo.values()))
 
     def _refuse_if_active(self) -> None:
-        kafka_group = Coordinators(self._settings, self._timeout).read_group(self.group)
+        kafka_group = Coordinators(self.settings, self.timeout).read_group(self.group)
         refuse_if_active(self.group, kafka_group)
 
     def _compare(self, writes: Sequence[OffsetChange]) -> None:
         """Read the offsets again. Raises ``RefusedError`` where one has moved."""
-        found = self._offsets.fetch([write.key for write in writes], self._timeout)
+        found = self.offsets.fetch([write.key for write in writes], self.timeout)
         changed = []
         for write in writes:
             value = found[write.key]
@@ -155,11 +149,11 @@ class _KafkaOffsetWriting(Reporter):
         metadata = {write.key: write.metadata for write in writes}
         try:
             self._under_way = values.keys()
-            self._offsets.commit(values, self._timeout, metadata)
+            self.offsets.commit(values, self.timeout, metadata)
             self._done(values)  # in here: a signal may come between any two steps
             self._under_way = ()
         except ZkgroupError as error:
-            self._find_out(writes, error, self._timeout)
+            self._find_out(writes, error, self.timeout)
             raise
         except BaseException as stop:  # interrupted: the report depends on the answer
             self._find_out(writes, stop, 0.0)
@@ -171,7 +165,7 @@ class _KafkaOffsetWriting(Reporter):
         deadline = time.monotonic() + reconnect_timeout
         while True:
             try:
-                found = self._offsets.fetch([write.key for write in writes], self._timeout)
+                found = self.offsets.fetch([write.key for write in writes], self.timeout)
                 break
             except UnreachableError:
                 if time.monotonic() > deadline:

@@ -28,7 +28,7 @@ from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition, session_text, spans
-from zkgroup.protocol.operations import Children, Create, Delete, Exists, Node, Stat, Sync
+from zkgroup.protocol.operations import Children, Create, Delete, Exists, Get, Node, Stat, Sync
 from zkgroup.text import group_command, listed
 
 
@@ -45,7 +45,11 @@ def plan_topic_removal(
     removal = ZnodeRemoval(tree, roots, guarding, check_after=guarding is not None)
     if emptied:  # as Kafka's own tool does
         removal = ZnodeRemoval(whole.tree)
-    warnings = [*whole.warnings, *staying_in_kafka(whole, scope), *foreign_note(tree.foreign, "deleted, too")]
+    warnings = [*whole.warnings, *foreign_note(tree.foreign, "deleted, too")]
+    if kept := _kept(whole, scope):
+        warnings.append(
+            f"offsets of {spans(kept)} stay in Kafka, which deletes groups as a whole only: {OFFSETS_IN_KAFKA}"
+        )
     if emptied:
         warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
     rows = tuple(plan_delete(tree, {}))
@@ -81,13 +85,9 @@ def check_has(whole: WholeGroup, scope: Scope, tree: GroupTree) -> None:
     """Raise ``NotFoundError`` where the group has nothing of these topics, ``RefusedError`` where its nodes cannot be
     read, or its offsets are in Kafka alone."""
     tree.require_readable()
-    parents = {
-        topic: (znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))
-        for topic in scope.topics
-    }
     there = {path for node in tree.nodes for path in _path_and_above(node.path)}
-    for topic, paths in parents.items():
-        if there.isdisjoint(paths):
+    for topic in scope.topics:
+        if there.isdisjoint((znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))):
             if kept := [key for key in _kept(whole, scope) if key.topic == topic]:
                 raise RefusedError(
                     f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
@@ -101,16 +101,7 @@ def check_has(whole: WholeGroup, scope: Scope, tree: GroupTree) -> None:
             )
 
 
-def staying_in_kafka(whole: WholeGroup, scope: Scope) -> list[str]:
-    """A warning of the offsets that stay in Kafka where those in ZooKeeper are removed."""
-    kept = _kept(whole, scope)
-    if not kept:
-        return []
-    return [f"offsets of {spans(kept)} stay in Kafka, which deletes groups as a whole only: {OFFSETS_IN_KAFKA}"]
-
-
 def _kept(whole: WholeGroup, scope: Scope) -> list[TopicPartition]:
-    """The offsets in scope that are in Kafka."""
     return [key for key in sorted(whole.kept) if scope.has(key)]
 
 
@@ -129,11 +120,11 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
 
     def check(registry: Registry) -> Sequence[Create | Delete]:
         try:
-            return read_inactive_group(registry, group).operations()
+            return read_inactive_group(registry, group)
         except GroupActiveError as active:
             if active.exporting:
                 raise
-            refuse_unfinished(registry, group)
+            refuse_unfinished(group, registry.read([Get(znodes.export_state(group))])[0])
             _refuse_readers(registry, group, topics)
         return _owners_guard(registry, group, topics)
 
@@ -231,8 +222,17 @@ def plan_release(
     for topic, ranges in scope.topics.items():
         nodes = [(number, node) for name, number, node in claims if name == topic]
         live = [(number, node) for number, node in nodes if node.stat.owner and number is not None]
-        if all(node.stat.owner for _, node in nodes) or (ranges and live):
-            raise _no_such_owner(registry, group, topic, live)
+        if live and (ranges or all(node.stat.owner for _, node in nodes)):
+            number, owner = live[0]
+            session = session_text(owner.stat.owner)
+            raise RefusedError(f"{owner.text} owns {topic}-{number} in session {session}", _ENDS_WITH_SESSION)
+        if all(node.stat.owner for _, node in nodes):
+            (known,) = registry.read([Children(znodes.owners(group))])
+            see = Remedy("see the owners", group_command("owners", group))
+            raise NotFoundError(
+                f"group {group} has no owner node of {topic} there that outlives its session",
+                did_you_mean(topic, known if isinstance(known, tuple) else (), see),
+            )
     for member in members:
         node = ids.get(znodes.member_id(group, member))
         if node is None:
@@ -293,23 +293,6 @@ def _claims(tree: GroupTree) -> list[tuple[str, int | None, TreeNode]]:
             match = _PARTITION.fullmatch(name)
             found.append((topic, None if match is None else int(match[1]), node))
     return sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
-
-
-def _no_such_owner(
-    registry: Registry, group: str, topic: str, live: Sequence[tuple[int, TreeNode]]
-) -> NotFoundError | RefusedError:
-    for number, node in live:
-        session = session_text(node.stat.owner)
-        return RefusedError(f"{node.text} owns {topic}-{number} in session {session}", _ENDS_WITH_SESSION)
-    (known,) = registry.read([Children(znodes.owners(group))])
-    return NotFoundError(
-        f"group {group} has no owner node of {topic} there that outlives its session",
-        did_you_mean(
-            topic,
-            known if isinstance(known, tuple) else (),
-            Remedy("see the owners", group_command("owners", group)),
-        ),
-    )
 
 
 _ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"

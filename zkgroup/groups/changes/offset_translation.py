@@ -202,24 +202,26 @@ def translate_offsets(
     there = _compacted(target, {one.topic for one in partitions.values()}, timeout)
     found: dict[TopicPartition, Position] = {}
     ahead: dict[TopicPartition, _Ahead] = {}
+    all_here, here_committed = (source.with_isolation(one) for one in ("read_uncommitted", "read_committed"))
+    there_committed = target.with_isolation("read_committed")  # what the mirror has aborted it copies again
     with (
-        closing(range_consumer(source.with_isolation("read_uncommitted"))) as reader,
-        closing(range_consumer(source.with_isolation("read_committed"))) as committed,
-        closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
+        closing(range_consumer(all_here)) as reader,
+        closing(range_consumer(here_committed)) as committed,
+        closing(range_consumer(there_committed)) as consumer,
     ):
 
         def at_source(key: TopicPartition) -> _Log:
-            return _Log(source, reader, key, "read_uncommitted", timeout, here[key.topic])
+            return _Log(all_here, reader, key, timeout, here[key.topic])
 
-        def at_target(key: TopicPartition) -> _Log:  # what the mirror has aborted it copies again
-            return _Log(target, consumer, key, "read_committed", timeout, there[key.topic])
+        def at_target(key: TopicPartition) -> _Log:
+            return _Log(there_committed, consumer, key, timeout, there[key.topic])
 
         for key, offset in offsets.items():
             everything, copies = at_source(key), at_target(partitions[key])
             search = _Search(everything, copies, offset)
             found[key] = search.run()
             if found[key].offset is None and search.has_gaps:  # a mirror may leave out what its source has aborted
-                log = _Log(source, committed, key, "read_committed", timeout, here[key.topic])
+                log = _Log(here_committed, committed, key, timeout, here[key.topic])
                 again = _Search(log, copies, offset, everything)
                 position = again.run()
                 if position.offset is not None:
@@ -277,47 +279,38 @@ def _compacted(settings: KafkaSettings, topics: Iterable[str], timeout: float) -
     return {topic: None if policy is None else "compact" in policy for topic, policy in policies.items()}
 
 
+@dataclass(frozen=True, slots=True)
 class _Log:
-    """The log of a partition, as a consumer with this isolation level reads it."""
+    """The log of a partition, as a consumer with the isolation level of ``settings`` reads it."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        consumer: Consumer,
-        partition: TopicPartition,
-        level: str,
-        timeout: float,
-        is_compacted: bool | None,
-    ) -> None:
-        self._settings = settings.with_isolation(level)
-        self._consumer = consumer
-        self._partition = partition
-        self._level = level
-        self._timeout = timeout
-        self.is_compacted = is_compacted
+    settings: KafkaSettings
+    consumer: Consumer
+    partition: TopicPartition
+    timeout: float
+    is_compacted: bool | None
 
     @property
     def has_time_index(self) -> bool:
         """Whether its brokers find a time."""
-        return not has_no_time_index(self._settings)
+        return not has_no_time_index(self.settings)
 
     def range(self) -> LogRange:
         """Its start and its end now."""
-        committed = self._level == "read_committed"
-        return log_ranges(self._settings, [self._partition], self._timeout, read_committed=committed)[self._partition]
+        committed = self.settings.isolation == "read_committed"
+        return log_ranges(self.settings, [self.partition], self.timeout, read_committed=committed)[self.partition]
 
     def messages(self, start: int, end: int, most: int | None = None) -> list[ReadMessage]:
         """Its messages with ``start`` ≤ offset < ``end``, but no more than one beyond ``most``."""
-        reading = read_fingerprints(self._consumer, self._partition, start, end, self._timeout)
+        reading = read_fingerprints(self.consumer, self.partition, start, end, self.timeout)
         return list(reading if most is None else islice(reading, most + 1))
 
     def since(self, millis: int, log: LogRange) -> int:
         """The offset before which all messages are older."""
-        (answer,) = offsets_for_times(self._settings, [{self._partition: millis}], self._timeout)
-        found = answer[self._partition]
+        (answer,) = offsets_for_times(self.settings, [{self.partition: millis}], self.timeout)
+        found = answer[self.partition]
         if found is None and log.start < log.end:  # it proves nothing
-            places = {self._partition: (log.start, log.end)}
-            found = first_since(self._settings, places, millis, self._timeout).offsets[self._partition]
+            places = {self.partition: (log.start, log.end)}
+            found = first_since(self.settings, places, millis, self.timeout).offsets[self.partition]
         return log.end if found is None else max(log.start, found)
 
     def find(self, digests: Set[bytes], compared: Compared, times: Sequence[int | None], last: int) -> set[bytes]:
@@ -325,37 +318,37 @@ class _Log:
         many ``last`` ones."""
         log, known = self.range(), [one for one in times if one is not None]
         start = self.since(min(known), log) if len(known) == len(times) else max(log.start, log.end - last)
-        reading = read_fingerprints(self._consumer, self._partition, start, log.end, self._timeout)
+        reading = read_fingerprints(self.consumer, self.partition, start, log.end, self.timeout)
         return {one for one in digests_of(reading, compared) if one in digests}
 
 
+@dataclass(slots=True)
 class _Search:
     """The search for one offset. ``everything``: the source with what was aborted, where ``source`` is without it.
     ``has_gaps``: some offsets hold no message, as those of transactions. ``ahead``: what has no copy at the target."""
 
-    def __init__(self, source: _Log, target: _Log, offset: int, everything: _Log | None = None) -> None:
-        self._source = source
-        self._everything = everything
-        self._target = target
-        self._offset = offset
-        self.has_gaps = False
-        self.ahead: _Ahead | None = None
+    source: _Log
+    target: _Log
+    offset: int
+    everything: _Log | None = None
+    has_gaps: bool = False
+    ahead: _Ahead | None = None
 
     def run(self) -> Position:
         """Raises ``ZkgroupError`` where a log cannot be read."""
         try:
-            target_end = self._target.range().end  # first: what is written later has no copy before it
-            return self._position(self._source.range(), target_end)
+            target_end = self.target.range().end  # first: what is written later has no copy before it
+            return self._position(self.source.range(), target_end)
         except OffsetOutOfRangeError:  # retention was faster
             return Position(None, reason="outside")
 
     def _position(self, log: LogRange, target_end: int) -> Position:
-        if not log.start <= self._offset <= log.end:
+        if not log.start <= self.offset <= log.end:
             return Position(None, reason="outside")
-        unread, before = self._source.messages(self._offset, log.end, MAX_MESSAGES), self._last_consumed(log)
+        unread, before = self.source.messages(self.offset, log.end, MAX_MESSAGES), self._last_consumed(log)
         if len(unread) > MAX_MESSAGES:
             return Position(None, reason="too far behind")
-        copies = self._target.range()  # again: what is unread may have a copy by now
+        copies = self.target.range()  # again: what is unread may have a copy by now
         read = [*before, *unread]
         self.has_gaps = bool(read) and len(read) < log.end - read[0].offset
         if log.start == log.end and copies.start == copies.end:
@@ -363,22 +356,22 @@ class _Search:
         if not read:
             return Position(None, reason="empty")
         first = _earliest(read)
-        if first is not None and self._target.has_time_index:
-            start = min(target_end, self._target.since(first, copies))
-            messages = self._target.messages(start, copies.end, MAX_MESSAGES)
+        if first is not None and self.target.has_time_index:
+            start = min(target_end, self.target.since(first, copies))
+            messages = self.target.messages(start, copies.end, MAX_MESSAGES)
             if all(one.is_created_at for one in messages):
                 if len(messages) > MAX_MESSAGES:
                     return Position(None, reason="too far behind")
                 first = _earliest([*before, *messages])
-                start = log.start if first is None else min(self._source.since(first, log), self._offset)
+                start = log.start if first is None else min(self.source.since(first, log), self.offset)
                 return self._find(log, unread, start, messages, target_end, "message")
         # No time leads to the messages: the log's end is read, from before a place that is as far from it.
-        start = max(copies.start, min(target_end, copies.end - (log.end - self._offset) - AROUND))
-        messages = self._target.messages(start, copies.end, MAX_MESSAGES + AROUND)
+        start = max(copies.start, min(target_end, copies.end - (log.end - self.offset) - AROUND))
+        messages = self.target.messages(start, copies.end, MAX_MESSAGES + AROUND)
         if len(messages) > MAX_MESSAGES + AROUND:
             return Position(None, reason="too far behind")
         # Brokers that find times may keep headers, too; older ones do not.
-        compared: Compared = "untimed" if self._source.has_time_index and self._target.has_time_index else "content"
+        compared: Compared = "untimed" if self.source.has_time_index and self.target.has_time_index else "content"
         is_whole = start == copies.start
         return self._find(log, unread, log.start, messages, target_end, compared, is_whole=is_whole)
 
@@ -394,9 +387,9 @@ class _Search:
         is_whole: bool = True,
     ) -> Position:
         """``start``: where the consumed messages begin that may have a copy among ``messages``."""
-        least = max(start, self._offset - (MAX_MESSAGES if compared == "message" else AROUND))
-        end = self._source.range().end  # again: all that was read of the target is a copy of what is before it
-        consumed, new = self._source.messages(least, self._offset), self._source.messages(log.end, end)
+        least = max(start, self.offset - (MAX_MESSAGES if compared == "message" else AROUND))
+        end = self.source.range().end  # again: all that was read of the target is a copy of what is before it
+        consumed, new = self.source.messages(least, self.offset), self.source.messages(log.end, end)
         copied = set(digests_of(messages, compared))
         # What recurs may be another partition's, too.
         counts = Counter(digests_of((*consumed, *unread, *new), compared))
@@ -404,12 +397,12 @@ class _Search:
         ahead = [one for one in (*unread, *new) if not digests.isdisjoint(digests_of([one], compared))]
         first = _earliest(ahead) if compared == "message" else None
         self.ahead = _Ahead(frozenset(digests), compared, first)
-        if self._everything is not None:
+        if self.everything is not None:
             committed = set(digests_of((*consumed, *unread, *new), compared))
-            aborted = set(digests_of(self._everything.messages(least, end), compared)) - committed
+            aborted = set(digests_of(self.everything.messages(least, end), compared)) - committed
             if not aborted.isdisjoint(copied):
                 return Position(None, reason="absent")  # the mirror copies what is aborted
-        is_compacted = self._source.is_compacted
+        is_compacted = self.source.is_compacted
         if is_compacted is None:  # brokers before 0.11 do not say; gaps of transactions make it repeat more
             is_compacted = len(consumed) + len(unread) + len(new) < end - least
         return find_position(
@@ -426,14 +419,14 @@ class _Search:
                 sum(one.offset < target_end for one in messages),
                 is_whole,
                 compared,
-                bool(self._target.is_compacted),
+                bool(self.target.is_compacted),
             ),
         )
 
     def _last_consumed(self, log: LogRange) -> list[ReadMessage]:
         for wider in _WIDER:
-            start = max(log.start, self._offset - CONTEXT * wider)
-            found = self._source.messages(start, self._offset)
+            start = max(log.start, self.offset - CONTEXT * wider)
+            found = self.source.messages(start, self.offset)
             if found or start == log.start:
                 break
         return found[-CONTEXT:]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
@@ -141,11 +140,11 @@ class Source:
 class Plan:
     """A change of ``group`` by ``command``. ``store``: where the group is, or is to be.
 
-    ``exists``: the group was there. ``refusals``: why it is not applied. ``undone``: the backup that it restores.
-    ``go_on``: the remedy where only a part is written. ``acls``: of znodes that are to be created.
-    ``partitions``: the partitions with their logs, where targets are checked against them. ``removal``: nodes that go
-    after the offsets are written. ``in_kafka``: the group that Kafka deletes. ``source``: where the offsets come from,
-    if that must not change before they are written. ``is_shift``: a second run would move the offsets again.
+    ``exists``: the group was there. ``refusals``: why it is not applied. ``go_on``: the remedy where only a part is
+    written. ``acls``: of znodes that are to be created. ``partitions``: the partitions with their logs, where targets
+    are checked against them. ``removal``: nodes that go after the offsets are written. ``in_kafka``: the group that
+    Kafka deletes. ``source``: where the offsets come from, if that must not change before they are written.
+    ``is_shift``: a second run would move the offsets again.
     """
 
     command: str
@@ -155,7 +154,6 @@ class Plan:
     exists: bool = True
     warnings: tuple[str | Notice, ...] = ()
     refusals: tuple[RefusedError, ...] = ()
-    undone: Path | None = None
     go_on: str = GO_ON
     acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, GroupPartition] = field(default_factory=dict)

@@ -7,16 +7,20 @@ too: their members read and commit, registered or not. So does a running export.
 ``zkgroup.export`` documents the states of an export's node. A run that is only ``planned`` binds nothing: its lock
 shows that it runs, and a change of the group makes its decision fail. One that is decided goes on from the group's
 offsets, and is lost with the node.
+
+Consumers that commit to ZooKeeper and register nowhere (kafka-node's Consumer, Flink 0.8, Spark, and clients that send
+brokers an OffsetCommit of version 0) show in neither members nor owners, only in offsets that change.
 """
 
 from __future__ import annotations
 
 import json
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,12 +28,12 @@ import msgspec
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy
-from zkgroup.groups.changes.group_tree import ADMINISTRATORS, read_tree, readable_acl
+from zkgroup.groups.changes.group_tree import ADMINISTRATORS, GroupTree, read_tree, readable_acl
+from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import host_of
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import session_text
+from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.protocol.operations import (
-    Acl,
     Children,
     Code,
     Create,
@@ -45,12 +49,9 @@ from zkgroup.protocol.operations import (
     Sync,
 )
 from zkgroup.protocol.znodes import excerpt
-from zkgroup.text import group_command, listed
+from zkgroup.text import counted, group_command, listed
 
 _UNKNOWN: Final = "its state cannot be read"
-
-
-_LONGEST = 1000  # characters of a place
 
 
 class UnfinishedExportError(RefusedError):
@@ -58,7 +59,7 @@ class UnfinishedExportError(RefusedError):
 
     def __init__(self, group: str, data: bytes) -> None:
         output = _read_pointer(data).get("output")
-        place = ("--to", output) if isinstance(output, str) and len(output) < _LONGEST else ()
+        place = ("--to", output) if isinstance(output, str) else ()
         text = (
             "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
             " state"
@@ -92,48 +93,23 @@ class GroupActiveError(RefusedError):
         parts = []
         if members:
             noun = "member" if len(members) == 1 else "members"
-            parts.append(f"{noun} {listed([_with_host(group, member) for member in members])}")
+            hosts = {member: host_of(group, member) for member in members}
+            parts.append(f"{noun} {listed([f'{name} on {host}' if host else name for name, host in hosts.items()])}")
         parts += holders
         super().__init__(f"group {group} is active: {'; '.join(parts)}", "stop its clients, then try again")
         self.exporting = exporting
 
 
-@dataclass(frozen=True, slots=True)
-class InactiveGroup:
-    """An inactive group. Nodes are None where there is none."""
-
-    group: str
-    exists: bool
-    ids: Node | None
-    ids_acl: tuple[Acl, ...]
-    exports: tuple[str, ...]  # which of …/zkgroup and …/zkgroup/export are there
-
-    @property
-    def export_probe(self) -> str:
-        """The node that a beginning export creates next; while it is missing no export runs."""
-        below = (_export_parent(self.group), znodes.export_state(self.group), znodes.export_lock(self.group))
-        return below[len(self.exports)]
-
-    def operations(self) -> list[Create | Delete]:
-        """Fails in a transaction once a member has registered or an export has begun; changes nothing in effect."""
-        probe = self.export_probe
-        return [*self._ids(), Create(probe), Delete(probe)] if self.exists else []
-
-    def _ids(self) -> list[Create | Delete]:
-        path = znodes.ids(self.group)
-        if self.ids is None:
-            return [Create(path), Delete(path)]
-        return [Delete(path, self.ids.stat.version), Create(path, self.ids.data, acl=self.ids_acl)]
-
-
-def read_inactive_group(registry: Registry, group: str, *, settled: bool = True) -> InactiveGroup:
-    """Check that ``group`` is inactive, on a server that has caught up with its leader.
+def read_inactive_group(registry: Registry, group: str, *, settled: bool = True) -> list[Create | Delete]:
+    """Check that ``group`` is inactive, on a server that has caught up with its leader. Returns operations that make a
+    transaction fail once a member has registered or an export has begun, and change nothing in effect.
 
     Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
     be ``settled``; ``RefusedError`` where that is not known, or where the access list of
     ``ids`` is shown in part only, so that the node could not be recreated as it is.
     """
-    parent, exports, lock = _export_parent(group), znodes.export_state(group), znodes.export_lock(group)
+    exports, lock = znodes.export_state(group), znodes.export_lock(group)
+    parent = exports.rpartition("/")[0]
     ids, owners = znodes.ids(group), znodes.owners(group)
     ops: list[Op] = [
         Sync(znodes.consumers()),
@@ -154,58 +130,43 @@ def read_inactive_group(registry: Registry, group: str, *, settled: bool = True)
         exporter = decode_exporter(exporting[2].data)
         if exporter is not None and exporter.is_killed and not registered and not holders:
             if settled:
-                _refuse_unfinished(group, exporting[1])
+                refuse_unfinished(group, exporting[1])
             raise RefusedError(f"group {group}: {exporter.text}", "wait until its session has ended, then try again")
         holders.append("an export runs" if exporter is None else exporter.text)
     if registered or holders:
-        lasting = _persistent(registry, group, registered)
-        if lasting and len(lasting) == len(registered) and not holders:
-            raise _lasting_members(group, lasting)
+        if not holders:
+            _refuse_lasting(registry, group, registered)
         raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
     if settled:
-        _refuse_unfinished(group, exporting[1])
-    return InactiveGroup(
-        group=group,
-        exists=isinstance(there, Stat),
-        ids=node if isinstance(node, Node) else None,
-        ids_acl=readable_acl(ids, acl),
-        exports=tuple(
-            path for path, stat in zip((parent, exports), exporting, strict=False) if isinstance(stat, Stat | Node)
-        ),
-    )
+        refuse_unfinished(group, exporting[1])
+    ids_acl = readable_acl(ids, acl)
+    if not isinstance(there, Stat):
+        return []
+    # What a beginning export creates next: while it is missing no export runs.
+    probe = (parent, exports, lock)[sum(isinstance(found, Stat | Node) for found in exporting[:2])]
+    if not isinstance(node, Node):
+        return [Create(ids), Delete(ids), Create(probe), Delete(probe)]
+    return [Delete(ids, node.stat.version), Create(ids, node.data, acl=ids_acl), Create(probe), Delete(probe)]
 
 
-def refuse_unfinished(registry: Registry, group: str) -> None:
-    """Raise ``UnfinishedExportError`` if an export of the group waits to be finished."""
-    _refuse_unfinished(group, registry.read([Get(znodes.export_state(group))])[0])
-
-
-def _refuse_unfinished(group: str, pointer: Result) -> None:
+def refuse_unfinished(group: str, pointer: Result) -> None:
+    """Raise ``UnfinishedExportError`` if the export with this node waits to be finished."""
     if isinstance(pointer, Node) and describe_unfinished_export(group, pointer.data):
         raise UnfinishedExportError(group, pointer.data)
     if isinstance(pointer, Failure) and pointer.code is not Code.NO_NODE:
         raise _not_known(f"{znodes.export_state(group)}: {pointer.code.value}")
 
 
-def _with_host(group: str, member: str) -> str:
-    host = host_of(group, member)
-    return f"{member} on {host}" if host else member
-
-
-def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[str]:
-    """The nodes of those members that no session owns: they stay when all clients are stopped."""
+def _refuse_lasting(registry: Registry, group: str, members: Sequence[str]) -> None:
+    """Raise ``GroupActiveError`` where no session owns any of these members: they stay when all clients are stopped."""
     paths = [f"{znodes.ids(group)}/{member}" for member in members]
-    stats = registry.read([Exists(path) for path in paths])
-    return [path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat) and not stat.owner]
-
-
-def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
-    error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
-    error.add_outcome(f"no client removes such a node, which is not ephemeral: {listed(paths)}")
-    names = [word for path in paths for word in ("--member", path.rpartition("/")[2])]
-    releasing = group_command("release-owners", group, *names, "--execute")
-    error.remedy = Remedy("make sure that no client uses that name, then remove its registration", releasing)
-    return error
+    if all(isinstance(stat, Stat) and not stat.owner for stat in registry.read([Exists(path) for path in paths])):
+        error = GroupActiveError(group, members, [])
+        error.add_outcome(f"no client removes such a node, which is not ephemeral: {listed(paths)}")
+        names = [word for member in members for word in ("--member", member)]
+        releasing = group_command("release-owners", group, *names, "--execute")
+        error.remedy = Remedy("make sure that no client uses that name, then remove its registration", releasing)
+        raise error
 
 
 def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[str]:
@@ -233,10 +194,6 @@ def _not_known(why: str) -> RefusedError:
     return RefusedError(f"whether the group is active is unknown: {why}", ADMINISTRATORS)
 
 
-def _export_parent(group: str) -> str:
-    return znodes.export_state(group).rpartition("/")[0]
-
-
 class Exporter(msgspec.Struct):
     """The process that has an export's lock, and ``since`` when (milliseconds since 1970)."""
 
@@ -261,3 +218,129 @@ def decode_exporter(data: bytes) -> Exporter | None:
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(data, type=Exporter)
     return None
+
+
+# --- commits of clients that are registered nowhere ------------------------------------------------------------------
+
+#: Two of the Scala consumer's default intervals between commits, in milliseconds: an older commit shows no activity.
+LATELY: Final = 120_000
+#: How many times a node must have been overwritten: a single write may be an operator's.
+MIN_COMMITS: Final = 2
+#: The same for offsets that are written in one transaction, as zkgroup does, and the longest interval in milliseconds.
+MIN_TRANSACTIONS: Final = 5
+MAX_INTERVAL: Final = 10_000
+#: For how long the next commit is waited for, in seconds.
+MIN_WAIT: Final = 1.0
+MAX_WAIT: Final = 60.0
+_POLL: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredCommits:
+    """Offsets that were committed lately though no member is registered. ``age``: of the newest, in milliseconds,
+    negative where ZooKeeper's clock is ahead; ``interval``: between commits of the busiest partition, on average."""
+
+    partitions: tuple[TopicPartition, ...]
+    age: int
+    interval: int
+
+    @property
+    def wait(self) -> float:
+        """For how many seconds to wait for the next commit."""
+        return min(MAX_WAIT, max(MIN_WAIT, 2 * self.interval / 1000))
+
+    @property
+    def text(self) -> str:
+        """The commits, as text."""
+        when = f"{max(0, self.age) / 1000:.1f} s ago" if self.age > -1000 else f"{-self.age / 1000:.1f} s in the future"
+        return (
+            f"offsets of {counted(len(self.partitions), 'partition')} changed {when}, about"
+            f" every {max(self.interval, 100) / 1000:.1f} s, and no member is registered"
+        )
+
+
+def find_unregistered_commits(
+    stored: Mapping[TopicPartition, StoredOffset],
+    members_changed: int,
+    now: int,
+    topics: Mapping[str, Stat],
+    earlier: Mapping[TopicPartition, StoredOffset] | None = None,
+) -> UnregisteredCommits | None:
+    """The signs of such a consumer in a group without members; None where there are none. ``members_changed``: the
+    transaction in which a member may have come or gone last, 0 where none did; ``now`` in milliseconds since 1970;
+    ``topics``: the nodes above the offsets of each topic.
+
+    A member's last commits come before it leaves. Several offsets that were written in one transaction are an
+    operator's, unless there are many such transactions, fast. ``earlier``: the offsets at an earlier reading of the
+    group without members: one change since then is enough.
+    """
+    stored = {key: _with_recreations(one, topics.get(key.topic)) for key, one in stored.items()}
+    together = Counter(one.mzxid for one in stored.values())
+    found = {
+        key: one
+        for key, one in stored.items()
+        if one.mzxid > members_changed
+        and now - one.changed_at < LATELY
+        and (
+            (one.version >= MIN_TRANSACTIONS and _interval(one) < MAX_INTERVAL)
+            if together[one.mzxid] > 1
+            else one.version >= MIN_COMMITS
+            or (earlier is not None and key in earlier and earlier[key].mzxid < one.mzxid)
+        )
+    }
+    if not found:
+        return None
+    newest = max(one.changed_at for one in found.values())
+    interval = min(map(_interval, found.values()))
+    return UnregisteredCommits(tuple(sorted(found)), now - newest, interval)
+
+
+def _interval(offset: StoredOffset) -> int:
+    """The average time between commits, in milliseconds."""
+    return (offset.changed_at - offset.created_at) // max(offset.version, 1)
+
+
+def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
+    """The same of a group's nodes."""
+    if tree.members or tree.live_owners:
+        return None
+    stats = {node.path: node.stat for node in tree.nodes}
+    last = max((stats[p].pzxid for p in (znodes.group(tree.group), znodes.ids(tree.group)) if p in stats), default=0)
+    offsets = tree.offsets
+    topics = {key.topic: stats[znodes.offset_topic(tree.group, key.topic)] for key in offsets}
+    return find_unregistered_commits(offsets, last, now, topics)
+
+
+def _with_recreations(offset: StoredOffset, topic: Stat | None) -> StoredOffset:
+    """The offset as if its node had been written over, where nodes of its topic were deleted and created again."""
+    if topic is None or not (recreations := topic.deletions // max(topic.children, 1)):
+        return offset
+    return replace(offset, version=offset.version + recreations, created_at=topic.ctime)
+
+
+def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCommits | None:
+    """The same of a group as it is now. Raises ``UnreachableError``."""
+    return commits_of_tree(read_tree(registry, group), int(time.time() * 1000))
+
+
+def find_committing_groups(registry: Registry, groups: Iterable[str], seconds: float) -> dict[str, RefusedError]:
+    """Those of these groups whose offsets change within so many seconds, each with its error. Returns as soon as all
+    of them have changed."""
+    before = {group: _versions(registry, group) for group in groups}
+    found: dict[str, RefusedError] = {}
+    deadline = time.monotonic() + seconds
+    while len(found) < len(before) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(_POLL, left))
+        for group in before.keys() - found:
+            now = _versions(registry, group)
+            moved = [path for path, mzxid in now.items() if before[group].get(path) != mzxid]
+            if moved:
+                found[group] = RefusedError(
+                    f"an unregistered consumer commits: {listed(moved)} changed within {seconds:.0f} s",
+                    "stop that consumer, then try again",
+                )
+    return found
+
+
+def _versions(registry: Registry, group: str) -> dict[str, int]:
+    return {node.path: node.stat.mzxid for node in read_tree(registry, group, [znodes.offsets(group)]).nodes}

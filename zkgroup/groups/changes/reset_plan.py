@@ -18,7 +18,7 @@ from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group, offset_in
 from zkgroup.groups.changes.plan import GO_ON, NOT_AGAIN, OffsetChange, Plan
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, GroupSnapshot, Store, StoredOffset, stores_of
-from zkgroup.groups.offset_files.file_entries import OffsetFile, Wanted
+from zkgroup.groups.offset_files.file_formats import OffsetFile, Wanted
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.groups.snapshot.group_reader import MAX_AGES

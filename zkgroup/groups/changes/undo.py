@@ -3,9 +3,10 @@ is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, SavedOffset, group_of
 from zkgroup.groups.changes.current_offsets import OffsetReader, offset_in
-from zkgroup.groups.changes.group_tree import GroupTree, read_trees
+from zkgroup.groups.changes.group_tree import GroupTree, read_tree, read_trees
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.preconditions import read_inactive_group
@@ -23,7 +24,6 @@ from zkgroup.groups.changes.reset_plan import note_range, plan_of, warn_of_new_g
 from zkgroup.groups.changes.znode_transactions import TransactionSeries, change_groups, cost, first_batch
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import Scope, Selection
-from zkgroup.groups.snapshot.group_znodes import java_long
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.operations import Create, Ensure, Node
@@ -38,16 +38,13 @@ def plan_group_undo(
     path: Path,
     scope: Scope | None = None,
     store: Store | None = None,
-    *,
-    nodes_too: bool = False,
 ) -> Plan:
-    """The plan that restores a backup, or only what of it is in ``scope`` and ``store``. ``nodes_too``:
-    the caller restores its nodes.
+    """The plan that restores a backup, or only what of it is in ``scope`` and ``store``.
 
     Raises ``UsageError`` for a file that is no backup, ``RefusedError`` for one of another group or cluster.
     """
     backup = backups.read(path)
-    if backup.nodes and not backup.offsets and not nodes_too:
+    if backup.nodes and not backup.offsets:
         command = group_command("delete-group", group, "--undo", str(path))
         raise UsageError(f"{path} has nodes, and no offsets by themselves", Remedy("see what restores them", command))
     backups.check_fits(backup, applier.cluster(), group, path)
@@ -66,20 +63,20 @@ def plan_group_undo(
     )
     rows = with_times(applier, plan_undo(offsets, current.partitions), current.partitions)
     warnings: list[str | Notice] = [*current.snapshot.all_warnings, *warn_of_new_group(current.snapshot, rows)]
-    if backup.nodes and not nodes_too:
+    if backup.nodes:
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
         warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", undoing))
     refusals: tuple[RefusedError, ...] = ()
     if moved := find_moved(offsets, current.partitions):
         message = f"offsets have moved since {path} was written: {listed(moved)}"
-        scope_remedy = "undo the others with --topic, and set these with --to-offset if they are to be set"
-        refusals = (RefusedError(message, "give --store zookeeper to leave them alone" if nodes_too else scope_remedy),)
+        remedy = "undo the others with --topic, and set these with --to-offset if they are to be set"
+        refusals = (RefusedError(message, remedy),)
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"
     acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
     plan = plan_of(current, rows)
-    return replace(plan, warnings=tuple(warnings), refusals=refusals, undone=path, acls=acls)
+    return replace(plan, warnings=tuple(warnings), refusals=refusals, acls=acls)
 
 
 def plan_undo(
@@ -100,8 +97,7 @@ def plan_undo(
             notes.append("is as it was before")
             row = replace(row, target=current, raw=None, stays=True)
         elif undo.raw is not None:
-            unread = "" if java_long(undo.raw) is not None else ": no member of the Scala consumer can read that"
-            notes.append(f"byte by byte as it was, {_shown(undo.raw)}{unread}")
+            notes.append("byte by byte as it was")
         elif undo.before is None and undo.store == "kafka":
             notes.append("had no offset; Kafka cannot forget a single one: left as it is")
             row = replace(row, target=current, problem="left", stays=True)
@@ -111,11 +107,6 @@ def plan_undo(
             note_range(partition, undo.before, notes)
         rows.append(replace(row, note="; ".join(notes) or None, metadata=undo.metadata))
     return tuple(rows)
-
-
-def _shown(raw: bytes) -> str:
-    text = raw.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= 20 else text[:20] + "…")
 
 
 def find_moved(
@@ -152,17 +143,8 @@ def describe_unrestored(group: str, rows: Iterable[OffsetChange]) -> str | None:
 _OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedGroup:
-    """The nodes that a backup has of one group, parents first."""
-
-    group: str
-    nodes: tuple[SavedNode, ...]
-
-
-def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[DeletedGroup]:
-    """The nodes that the backup has of each group, or only of ``group``; ``in_kafka``: there may be none, as offsets in
-    Kafka are restored as well.
+def deleted_groups(backup: Backup, group: str | None) -> dict[str, list[SavedNode]]:
+    """The nodes that the backup has of each group, or only of ``group``, parents first.
 
     Raises ``UsageError`` where it has no nodes, or one that lies outside its group; ``NotFoundError`` where it has
     nothing of the group.
@@ -171,17 +153,15 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     for node in backup.nodes:
         if not _is_omitted(backup, node):
             found.setdefault(group_of(node.path), []).append(node)
-    if in_kafka and not found and group in (None, backup.group):
-        return []
-    if not found and not in_kafka:
+    if not found:
         raise UsageError("the backup has no nodes", "put its offsets back with 'reset-offsets --undo'")
     if group is not None and group not in found:
         raise NotFoundError(f"the backup has nothing of group {group}", f"name one of its {len(found)} groups")
-    return [
-        DeletedGroup(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
+    return {
+        name: sorted(nodes, key=lambda node: (node.path.count("/"), node.path))
         for name, nodes in sorted(found.items())
         if group in (None, name)
-    ]
+    }
 
 
 def describe_omitted(backup: Backup) -> list[str]:
@@ -198,27 +178,26 @@ def _is_omitted(backup: Backup, node: SavedNode) -> bool:
     return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
 
 
-def plan_restore(registry: Registry, lost: Iterable[DeletedGroup]) -> list[CandidateGroup]:
+def plan_restore(registry: Registry, lost: Mapping[str, Sequence[SavedNode]]) -> list[CandidateGroup]:
     """A row for each group, with the number of nodes that are missing."""
-    wanted = list(lost)
-    trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
-    return [_row(one, trees[one.group]) for one in wanted]
+    trees = read_trees(registry, {group: [znodes.group(group)] for group in lost})
+    return [_row(nodes, trees[group]) for group, nodes in lost.items()]
 
 
-def _row(lost: DeletedGroup, tree: GroupTree) -> CandidateGroup:
-    missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
+def _row(lost: Sequence[SavedNode], tree: GroupTree) -> CandidateGroup:
+    missing = len({node.path for node in lost} - {node.path for node in tree.nodes})
     active = bool(tree.members or tree.live_owners)
-    offsets = znodes.offsets(lost.group) + "/"
+    offsets = znodes.offsets(tree.group) + "/"
     note = None
     if not missing:
         note = "is there already"
     elif tree.nodes:
         note = "is there in part: only missing nodes are made"
     return CandidateGroup(
-        lost.group,
+        tree.group,
         "active" if active else "broken" if tree.unreadable else "inactive",
         len(tree.members),
-        sum(node.path.startswith(offsets) and node.path.count("/") == 5 for node in lost.nodes),
+        sum(node.path.startswith(offsets) and node.path.count("/") == 5 for node in lost),
         missing,
         tree.last_change,
         "make" if missing else "keep",
@@ -226,22 +205,10 @@ def _row(lost: DeletedGroup, tree: GroupTree) -> CandidateGroup:
     )
 
 
-def add_kafka_offsets(rows: Sequence[CandidateGroup], group: str, offsets: int) -> list[CandidateGroup]:
-    """The same rows; that of ``group`` has a note that so many offsets are restored in Kafka."""
-    mine = next((row for row in rows if row.group == group), CandidateGroup(group, "inactive", 0, 0, 0, None, "keep"))
-    if offsets:
-        note = "; ".join(filter(None, (mine.note, f"also {counted(offsets, 'offset')} in Kafka")))
-        mine = replace(mine, action="make", note=note)
-    return [*(row for row in rows if row.group != group), mine]
-
-
-def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, ZkgroupError | None]:
+def restore(registry: Registry, lost: Mapping[str, Sequence[SavedNode]]) -> dict[str, ZkgroupError | None]:
     """Create missing nodes: ``change_groups``."""
-
-    def restoring(one: DeletedGroup) -> Callable[[Registry, ExitStack], _Restoration]:
-        return lambda registry, opened: _Restoration(registry, opened, one)
-
-    return change_groups(registry, {one.group: restoring(one) for one in lost}, "restored")
+    changes = {group: partial(_Restoration, group=group, lost=nodes) for group, nodes in lost.items()}
+    return change_groups(registry, changes, "restored")
 
 
 class _Restoration(TransactionSeries[Create]):
@@ -249,22 +216,22 @@ class _Restoration(TransactionSeries[Create]):
 
     verb = "create"
 
-    def __init__(self, registry: Registry, opened: ExitStack, lost: DeletedGroup) -> None:
+    def __init__(self, registry: Registry, opened: ExitStack, group: str, lost: Sequence[SavedNode]) -> None:
         super().__init__(registry, opened)
+        self._group = group
         self._lost = lost
 
     def run(self) -> None:
-        roots = {self._lost.group: [znodes.group(self._lost.group)]}
         while True:
-            inactive = read_inactive_group(self.registry, self._lost.group, settled=False)
-            there = {node.path for node in read_trees(self.registry, roots)[self._lost.group].nodes}
+            guard = read_inactive_group(self.registry, self._group, settled=False)
+            there = set(read_tree(self.registry, self._group).paths)
             if not there:
                 self.registry.write(Ensure(znodes.consumers()))
             creates = [create for create in _creations(self._lost) if create.path not in there]
             if not creates:
                 return
             batch = first_batch(creates, self._cost, self._limit)
-            if self._apply([*inactive.operations(), *batch], batch) and len(batch) == len(creates):
+            if self._apply([*guard, *batch], batch) and len(batch) == len(creates):
                 return
 
     def _cost(self, create: Create) -> int:
@@ -281,10 +248,10 @@ class _Restoration(TransactionSeries[Create]):
         return isinstance(first, Node)
 
 
-def _creations(lost: DeletedGroup) -> list[Create]:
+def _creations(lost: Sequence[SavedNode]) -> list[Create]:
     """Parents first; those that the backup has not, as it is of some topics only, are made as members make them."""
-    found = {node.path: Create(node.path, node.data, acl=node.acl) for node in lost.nodes}
-    for node in lost.nodes:
+    found = {node.path: Create(node.path, node.data, acl=node.acl) for node in lost}
+    for node in lost:
         parts = node.path.split("/")
         for end in range(3, len(parts)):
             above = "/".join(parts[:end])

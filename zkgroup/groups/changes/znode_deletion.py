@@ -8,8 +8,9 @@ with a guard that fails once the group has become active; if one is refused, the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
@@ -50,7 +51,7 @@ def remove_nodes(
     says what is removed, and what is not known; an interruption carries that as a note.
     """
     with ExitStack() as opened:
-        return _Removal(registry, removal, transaction_bytes, reconnect_timeout, opened).run()
+        return _Removal(registry, opened, removal, reconnect_timeout, transaction_bytes).run()
 
 
 def remove_empty_group(registry: Registry, group: str) -> bool:
@@ -71,13 +72,10 @@ def remove_groups(
     registry: Registry, trees: Iterable[GroupTree], reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> dict[str, ZkgroupError | None]:
     """Remove many groups, each wholly or not at all where one transaction suffices: ``change_groups``."""
-
-    def removing(tree: GroupTree) -> Callable[[Registry, ExitStack], _Removal]:
-        return lambda registry, opened: _Removal(
-            registry, ZnodeRemoval(tree), MAX_TRANSACTION_BYTES, reconnect_timeout, opened
-        )
-
-    return change_groups(registry, {tree.group: removing(tree) for tree in trees}, "deleted")
+    changes = {
+        tree.group: partial(_Removal, removal=ZnodeRemoval(tree), reconnect_timeout=reconnect_timeout) for tree in trees
+    }
+    return change_groups(registry, changes, "deleted")
 
 
 def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
@@ -93,16 +91,16 @@ class _Removal(TransactionSeries[TreeNode]):
     def __init__(
         self,
         registry: Registry,
-        removal: ZnodeRemoval,
-        transaction_bytes: int,
-        reconnect_timeout: float,
         opened: ExitStack,
+        removal: ZnodeRemoval,
+        reconnect_timeout: float,
+        transaction_bytes: int = MAX_TRANSACTION_BYTES,
     ) -> None:
         super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
         self._removal = removal
         self._group = removal.tree.group
         self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
-        self._guarding = removal.guarding or (lambda registry: read_inactive_group(registry, self._group).operations())
+        self._guarding = removal.guarding or (lambda registry: read_inactive_group(registry, self._group))
         self._guard: list[Create | Delete] = []
         self._made_again: set[str] = set()  # by our own guards
         self._removed: dict[str, TreeNode] = {}
@@ -144,9 +142,7 @@ class _Removal(TransactionSeries[TreeNode]):
     def _how_to_go_on(self) -> Remedy | None:
         if not self._removed and not self._under_way:
             return None
-        go_on = Remedy("run it again to go on, and keep the backups of all runs")
-        inspecting = Remedy("once it can be reached, see what is there", ("list-groups",))
-        return go_on.then(inspecting, "; ") if self._under_way else go_on
+        return Remedy("run it again to go on, and keep the backups of all runs; see what is there", ("list-groups",))
 
     def _read(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""
@@ -191,7 +187,6 @@ class _Removal(TransactionSeries[TreeNode]):
         if not self._apply([*guard, *deletions], going):
             return False
         self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
-        log.info("group %s: %d nodes removed", self._group, len(self._removed))
         return whole
 
     def _settle(self, items: Collection[TreeNode]) -> None:

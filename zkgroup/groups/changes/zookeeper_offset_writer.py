@@ -11,7 +11,6 @@ in a piece stops the rest. The same writes can be given again: an offset that ha
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes.change_reports import Reporter, WriteReport, refuse_changed, reported
 from zkgroup.groups.changes.group_tree import readable_acl
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
-from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
+from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     MAX_TRANSACTION_BYTES,
     RECONNECT_TIMEOUT,
@@ -46,8 +45,6 @@ from zkgroup.protocol.operations import (
     Result,
     SetData,
 )
-
-log = logging.getLogger(__name__)
 
 _Change: TypeAlias = Create | SetData | Delete
 
@@ -82,9 +79,10 @@ def write_offsets(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created."""
+    """The nodes as read just before a piece. ``guard``: fails once the group is active; ``above``: access lists of
+    nodes above offsets that are to be created."""
 
-    group: InactiveGroup
+    guard: Sequence[_Change]
     nodes: Mapping[TopicPartition, Node | None]
     above: Mapping[str, Result]
 
@@ -119,7 +117,9 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
             piece = self._cut()
             reading = reading or self._read(piece)
             if piece := [write for write in piece if write.key in self._todo]:
-                self._put(piece, reading)
+                self._base = reading.nodes
+                # It may have to be tried again: then the piece is still to do.
+                self._apply(self._operations(piece, reading), {write.key: None for write in piece})
             reading = None
         return self.report()
 
@@ -179,12 +179,6 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
         return [self._todo[key] for key in first_batch(self._todo, bytes_of, self._limit)]
 
-    def _put(self, piece: Sequence[OffsetChange], reading: _Reading) -> None:
-        """One transaction. It may have to be tried again: then the piece is still to do."""
-        self._base = reading.nodes
-        if self._apply(self._operations(piece, reading), {write.key: None for write in piece}):
-            log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
-
     def _settle(self, items: Collection[TopicPartition]) -> None:
         for key in items:
             self._written[key] = None
@@ -192,7 +186,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         super()._settle(items)
 
     def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
-        operations = [*self._parents(piece, reading), *reading.group.operations()]
+        operations = [*self._parents(piece, reading), *reading.guard]
         for write in piece:
             path, node = self._paths[write.key], reading.nodes[write.key]
             if write.data is None:

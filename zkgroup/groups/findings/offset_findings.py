@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from zkgroup.errors import Remedy
-from zkgroup.groups.changes.unregistered_committers import find_unregistered_commits
+from zkgroup.groups.changes.preconditions import find_unregistered_commits
 from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import (
     COMMITTED_BY_THEN,

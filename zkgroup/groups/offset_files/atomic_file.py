@@ -24,7 +24,8 @@ def write_atomically(path: str, text: str) -> None:
         if before is not None and not stat.S_ISREG(before.st_mode):
             target.write_text(text, encoding="utf-8")
             return
-        _replace(target, text.encode(), None if before is None else stat.S_IMODE(before.st_mode))
+        with _temporary(target, text.encode(), None if before is None else stat.S_IMODE(before.st_mode)) as temporary:
+            temporary.replace(target)
     except OSError as error:
         raise ZkgroupError(f"cannot write {path}: {error.strerror}", "choose another file") from None
 
@@ -39,11 +40,6 @@ def write_new(target: Path, data: bytes) -> None:
         except OSError:  # a file system without hard links
             os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))
             temporary.replace(target)
-
-
-def _replace(target: Path, data: bytes, mode: int | None) -> None:
-    with _temporary(target, data, mode) as temporary:
-        temporary.replace(target)
 
 
 @contextlib.contextmanager

@@ -30,9 +30,21 @@ from urllib.parse import quote
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.atomic_file import write_atomically
-from zkgroup.groups.offset_files.file_entries import ELSEWHERE, Entries, FileFormat, OffsetFile
-from zkgroup.groups.offset_files.json_formats import CLUSTER_KEYS, parse_json, read_cluster, read_json
-from zkgroup.groups.offset_files.line_formats import MAX_LINES, first_line, read_columns, read_csv, read_zk
+from zkgroup.groups.offset_files.file_formats import (
+    CLUSTER_KEYS,
+    ELSEWHERE,
+    MAX_LINES,
+    Entries,
+    FileFormat,
+    OffsetFile,
+    first_line,
+    parse_json,
+    read_cluster,
+    read_columns,
+    read_csv,
+    read_json,
+    read_zk,
+)
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
