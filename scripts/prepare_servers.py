@@ -10,7 +10,7 @@ import time
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.java_runtime import find_java
-from zkgroup.sandbox.kafka_releases import is_fetched, kafka_class_path, kafka_jars, zookeeper_class_path
+from zkgroup.sandbox.kafka_releases import kafka_class_path, kafka_jars, zookeeper_class_path
 from zkgroup.sandbox.scala_member import member_class_path
 from zkgroup.sandbox.server_configuration import record
 
@@ -19,10 +19,10 @@ def main(versions: list[str]) -> int:
     """Return 0 if all is there in the end, else the error's exit code."""
     try:
         for version in versions:
-            if not is_fetched(version):
-                began = time.monotonic()
-                kafka_jars(version)
-                sys.stderr.write(f"downloaded Kafka {version} in {time.monotonic() - began:.0f} s\n")
+            began = time.monotonic()
+            kafka_jars(version)
+            if (took := time.monotonic() - began) > 1:
+                sys.stderr.write(f"downloaded Kafka {version} in {took:.0f} s\n")
         if versions:
             class_paths = [zookeeper_class_path(), kafka_class_path(versions[0]), member_class_path(versions[0])]
             record(find_java(), class_paths, lambda: run_once(versions[0]))

@@ -26,8 +26,6 @@ HINT: Final = (
 
 # Small, quick to start, and not worth a compiler thread's second: these servers live for minutes.
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
-# For a server under load, whose speed is measured: the whole compiler, as in production.
-UNDER_LOAD = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 
 
 def find_java() -> Path:

@@ -115,7 +115,7 @@ def run_cycles(mix: str, cycles: int, seed: int, tell: Callable[[str], None] = l
     outcome = MixedOutcome(mix, cycles, seed)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Sandbox(fresh_name("cycles"), heap_mb=512) as sandbox,
+        Sandbox(fresh_name("cycles"), java_options=("-Xmx512m",)) as sandbox,
         sandbox.registry(30.0) as registry,
     ):
         topic, name = "mixed", "mixed"

@@ -129,7 +129,7 @@ class Run:
         """Start everything, do harm, wait, judge."""
         o = self.options
         with (
-            Sandbox("faults", kafka=o.kafka, heap_mb=512) as sandbox,
+            Sandbox("faults", kafka=o.kafka, java_options=("-Xmx512m",)) as sandbox,
             ThreadPoolExecutor(4) as pool,
         ):
             self._sandbox, self._pool = sandbox, pool

@@ -111,11 +111,6 @@ def kafka_class_path(version: str) -> str:
     return os.pathsep.join(str(jar) for jar in sorted(kafka_jars(version).glob("*.jar")))
 
 
-def is_fetched(version: str) -> bool:
-    """Whether the jars of a release are there already."""
-    return (cache_dir() / "kafka" / release(version).version).is_dir()
-
-
 def kafka_jars(version: str = DEFAULT_RELEASE) -> Path:
     """The folder with the jars of a Kafka release, downloaded at its first use.
 

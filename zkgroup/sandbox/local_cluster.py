@@ -56,8 +56,8 @@ class Sandbox:
     ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
     ZooKeeper grants session timeouts of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
     given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``: the servers make their
-    class archives when they are stopped. ``secure``: with TLS, users and access lists, in addition to what every
-    sandbox has. ``kerberos``: with a KDC, and Kerberos at ZooKeeper and brokers.
+    class archives when they are stopped. ``java_options`` are for the brokers. ``secure``: with TLS, users and access
+    lists, in addition to what every sandbox has. ``kerberos``: with a KDC, and Kerberos at ZooKeeper and brokers.
     """
 
     def __init__(
@@ -73,9 +73,8 @@ class Sandbox:
         properties: Mapping[str, str] | None = None,
         zookeeper_port: int | None = None,
         broker_port: int | None = None,
-        heap_mb: int = 256,
         record: bool = False,
-        under_load: bool = False,
+        java_options: Sequence[str] = (),
         secure: bool = False,
         kerberos: bool = False,
     ) -> None:
@@ -103,9 +102,8 @@ class Sandbox:
         self._zookeeper_address = zookeeper
         self._zookeeper_port = zookeeper_port
         self._broker_port = broker_port
-        self._heap_mb = heap_mb
         self._archive_classes = record
-        self._under_load = under_load
+        self._java_options = java_options
         self._watchdog = Watchdog()
         #: Of a secured sandbox that was started here.
         self.authority: Certificate | None = None
@@ -144,9 +142,7 @@ class Sandbox:
 
     @property
     def secured_connect(self) -> str:
-        """The connect string of ZooKeeper's port with TLS. Raises ``ZkgroupError`` where there is none."""
-        if not isinstance(self.security, Security):
-            raise ZkgroupError(f"sandbox {self.name} has no TLS", "start it with --secure")
+        """The connect string of ZooKeeper's port with TLS, which a secured sandbox has."""
         return f"{HOST}:{self._port(self.zookeeper.port, 'tls')}{self.chroot}"
 
     def _port(self, port: int, name: str) -> int:
@@ -285,10 +281,8 @@ class Sandbox:
                 cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
                 tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", folder / "server.properties")
                 run_tool([*server_configuration.jvm(java, class_path, 256, *options), *map(str, tool)], START_TIMEOUT)
-            recording, loaded = self._archive_classes, self._under_load
-            machine = server_configuration.jvm(
-                java, class_path, self._heap_mb, *options, record=recording, under_load=loaded
-            )
+            options += self._java_options
+            machine = server_configuration.jvm(java, class_path, 256, *options, record=self._archive_classes)
             return [*machine, "kafka.Kafka", str(folder / "server.properties")]
 
         def serves(port: int) -> bool:

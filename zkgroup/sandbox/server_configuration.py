@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from zkgroup.config.setting_files import cache_dir
-from zkgroup.java_runtime import QUICK, UNDER_LOAD, remove_old_archives, use_archive
+from zkgroup.java_runtime import QUICK, remove_old_archives, use_archive
 from zkgroup.sandbox.kafka_releases import KafkaRelease
 from zkgroup.sandbox.processes import HOST
 
@@ -152,13 +152,8 @@ def kraft_properties(node: int, port: int, controller_port: int) -> dict[str, ob
 _KEPT = 20
 
 
-def jvm(
-    java: Path, class_path: str, heap_mb: int, *options: str, record: bool = False, under_load: bool = False
-) -> list[str]:
-    """The command line of a virtual machine, up to the class to run.
-
-    ``record``: it makes its archive at its end. ``under_load``: it may take longer to start, and runs faster then.
-    """
+def jvm(java: Path, class_path: str, heap_mb: int, *options: str, record: bool = False) -> list[str]:
+    """The command line of a virtual machine, up to the class to run. ``record``: it makes its archive at its end."""
     archive = archive_of(java, class_path)
     sharing: tuple[str, ...] = ()
     if record:
@@ -166,8 +161,7 @@ def jvm(
     elif use_archive(archive):
         sharing = (f"-XX:SharedArchiveFile={archive}",)
     # Java's own remarks on archives would go to stdout, amid what a member prints.
-    flags = UNDER_LOAD if under_load else QUICK
-    return [str(java), *flags, f"-Xmx{heap_mb}m", *sharing, "-Xlog:disable", *options, "-cp", class_path]
+    return [str(java), *QUICK, f"-Xmx{heap_mb}m", *sharing, "-Xlog:disable", *options, "-cp", class_path]
 
 
 def archive_of(java: Path, class_path: str) -> Path:
