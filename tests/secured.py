@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import run
+from cryptography.hazmat.primitives import serialization as form
 
 from zkgroup.sandbox.certificates import Certificate
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -75,6 +76,8 @@ class Secured:
     def shows(self, certificate: Certificate, prefix: str, stem: str, password: str | None = None) -> list[str]:
         """Options to show a client certificate; ``prefix``: ``--ssl`` or ``--zookeeper``."""
         names = (f"{prefix}-certificate-file", f"{prefix}-key-file")
-        contents = (certificate.pem, certificate.key_pem(password))
+        protection = form.BestAvailableEncryption(password.encode()) if password else form.NoEncryption()
+        key = certificate.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
+        contents = (certificate.pem, key)
         pairs = zip(names, contents, ("pem", "key"), strict=True)
         return [word for option, data, end in pairs for word in (option, self.file(f"{stem}.{end}", data))]

@@ -20,7 +20,8 @@ class TlsProxy:
     connection; ``close`` ends and joins them. ``accepted`` counts connections."""
 
     def __init__(self, target: str, certificate: Certificate, folder: Path) -> None:
-        certificate.write(folder / "proxy.pem", folder / "proxy.key")
+        (folder / "proxy.pem").write_bytes(certificate.pem)
+        (folder / "proxy.key").write_bytes(certificate.key_pem)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(folder / "proxy.pem", folder / "proxy.key")
         host, _, port = target.rpartition(":")

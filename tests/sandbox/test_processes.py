@@ -13,7 +13,7 @@ from servers import is_paused
 from support import wait_until
 
 from zkgroup.child_processes import Watchdog, start_token
-from zkgroup.sandbox.processes import Process, ProcessId, current_process
+from zkgroup.sandbox.processes import Process, ProcessId
 
 OWNER = """
 import sys, time
@@ -153,8 +153,3 @@ def test_output_and_errors_go_to_their_files(tmp_path: Path) -> None:
     guard.close()
     assert (tmp_path / "output").read_text() == "out\nout\n"
     assert (tmp_path / "log").read_text() == "err\nerr\n"
-
-
-def test_own_process_is_known() -> None:
-    """This process is alive, by its id and start."""
-    assert current_process().alive()

@@ -160,8 +160,6 @@ def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) 
         assert owner.stdout.readline() == "up\n"
         state = find(name)
         assert state is not None
-        assert state.owner is not None
-        assert state.owner.pid == owner.pid
         owner.kill()
     wait_until(lambda: not state.alive, 10, "the servers end")
     wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
@@ -258,7 +256,6 @@ def test_a_crashed_sandbox_is_noticed_and_replaced(unique: Callable[[str], str])
     Sandbox(name, brokers=0, owned=False).start()
     state = find(name)
     assert state is not None
-    assert state.owner is None
     os.kill(state.servers[0].process.pid, signal.SIGKILL)
     wait_until(lambda: not state.alive, 10, "the ZooKeeper is gone")
     assert find(name) is None

@@ -34,18 +34,13 @@ class Certificate:
         pem: bytes = self.certificate.public_bytes(Encoding.PEM)
         return pem
 
-    def key_pem(self, password: str | None = None) -> bytes:
-        """The private key (PKCS#8), encrypted where a password is given."""
+    @property
+    def key_pem(self) -> bytes:
+        """The private key (PKCS#8), not encrypted."""
         from cryptography.hazmat.primitives import serialization as form
 
-        protection: Any = form.BestAvailableEncryption(password.encode()) if password else form.NoEncryption()
-        pem: bytes = self.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
+        pem: bytes = self.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
         return pem
-
-    def write(self, certificate: Path, key: Path, password: str | None = None) -> None:
-        """Write both as PEM files, for their owner alone."""
-        write_private(certificate, self.pem)
-        write_private(key, self.key_pem(password))
 
     def key_store(self, authority: Certificate) -> bytes:
         """A PKCS#12 store for Java, with ``STORE_PASSWORD``."""

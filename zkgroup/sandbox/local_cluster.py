@@ -24,7 +24,6 @@ from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, re
 from zkgroup.sandbox.processes import (
     HOST,
     Server,
-    current_process,
     free_port,
     metadata_brokers,
     run_tool,
@@ -341,7 +340,6 @@ class Sandbox:
             bootstrap=self.bootstrap,
             folder=str(self.folder),
             servers=servers,
-            owner=current_process() if self.owned else None,
             ready=self._started,
             secure=str(self.security.folder) if self.security else None,
         )

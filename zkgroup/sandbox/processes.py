@@ -137,11 +137,6 @@ class Process:
         self.wait_gone(30.0)
 
 
-def current_process() -> ProcessId:
-    """This process."""
-    return ProcessId(os.getpid(), start_token(os.getpid()) or "")
-
-
 HOST = "127.0.0.1"
 # Below the range from which Linux takes ports for outgoing connections: a server that is stopped for a while
 # finds its port free again.

@@ -126,7 +126,9 @@ class Security(SandboxSecurity):
         server = authority.issue(HOST, [HOST, "localhost"])
         write_private(self.folder / "server.p12", server.key_store(authority))
         write_private(self.folder / "trust.p12", authority.trust_store())
-        authority.issue(USER).write(self.certificate, self.key)
+        client = authority.issue(USER)
+        write_private(self.certificate, client.pem)
+        write_private(self.key, client.key_pem)
         for of in ("sasl", "zookeeper", "brokers"):
             write_private(self.password_file(of), secrets.token_urlsafe(18) + "\n")
         write_private(self.folder / "jaas.conf", self._jaas())

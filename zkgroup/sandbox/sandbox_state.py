@@ -69,9 +69,8 @@ class MemberState:
 class SandboxState:
     """A sandbox by its state file.
 
-    ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. ``owner`` is the
-    process with which everything ends, None where the servers run detached. It is written down as soon as its first
-    server is launched; ``ready``: whether all serve. ``secure`` is the folder of its secrets, if it is secured.
+    ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. It is written down as
+    soon as its first server is launched; ``ready``: whether all serve. ``secure`` is the folder of its secrets, if any.
     """
 
     name: str
@@ -81,18 +80,8 @@ class SandboxState:
     folder: str
     servers: tuple[ServerState, ...]
     members: tuple[MemberState, ...] = ()
-    owner: ProcessId | None = None
     ready: bool = False
     secure: str | None = None
-
-    @property
-    def zookeeper(self) -> ServerState | None:
-        """The ZooKeeper; None if the sandbox uses another one."""
-        return next((server for server in self.servers if server.name == "ZooKeeper"), None)
-
-    @property
-    def brokers(self) -> tuple[ServerState, ...]:
-        return tuple(server for server in self.servers if server.broker_id is not None)
 
     @property
     def alive(self) -> bool:
