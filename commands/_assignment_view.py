@@ -8,24 +8,31 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from zkgroup.groups.assignment.assignment_plan import (
+    Row,
+    Share,
+    nearest,
+    owned_now,
+    present_conflicts,
+    rows_of,
+    shares_of,
+    unreadable_owners,
+)
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, StrategyInference, Variant
+from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
+from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, ScenarioPlan
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.text import counted, listed
 
 from ._context import warn
 from ._output import SPARE, Output, has_objects, is_table, print_object, print_rows
 from ._shared_options import GlobalOptions
 from ._terminal_text import escape, folded
-
-if TYPE_CHECKING:
-    from zkgroup.groups.assignment.assignment_plan import Row, Share
-    from zkgroup.groups.assignment.strategy_inference import StrategyInference, Variant
-    from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
-    from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, ScenarioPlan
-    from zkgroup.groups.group_model import GroupSnapshot
-    from zkgroup.protocol.names import TopicPartition
 
 COLUMNS = ("topic", "partition", "owner", "member", "current", "change")
 SHARE_COLUMNS = ("member", "streams", "idle", "now", "planned", "gains", "loses")
@@ -55,35 +62,25 @@ class AssignmentView:
 
     @cached_property
     def outcome(self) -> Outcome:
-        from zkgroup.groups.assignment.assignment_plan import nearest
-
         return nearest(self.plan, self.snapshot)[0]
 
     @cached_property
     def matches(self) -> bool:
         """True if the live owners match the plan."""
-        from zkgroup.groups.assignment.assignment_plan import nearest
-
         return nearest(self.plan, self.snapshot)[1] and (bool(self.outcome.holders) or not self.plan.wanted)
 
     @cached_property
     def rows(self) -> list[Row]:
-        from zkgroup.groups.assignment.assignment_plan import owned_now, rows_of, unreadable_owners
-
         live, unreadable = owned_now(self.snapshot), unreadable_owners(self.snapshot)
         return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, unreadable)
 
     @cached_property
     def shares(self) -> list[Share]:
-        from zkgroup.groups.assignment.assignment_plan import owned_now, shares_of, unreadable_owners
-
         unreadable, plan = unreadable_owners(self.snapshot), self.plan
         return shares_of(self.rows, owned_now(self.snapshot), plan.streams, unreadable, plan.filtering)
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
-        from zkgroup.groups.assignment.assignment_plan import present_conflicts
-
         return [*present_conflicts(self.snapshot), *self.plan.conflicts]
 
     @property
@@ -101,7 +98,14 @@ def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Seq
         print_rows(view.rows, COLUMNS, output, spare=("member", *SPARE))
         if is_table(output) and not ctx.ensure_object(GlobalOptions).quiet:
             sys.stdout.flush()
-            _print_summary(view, output)
+            room = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+            sys.stderr.writelines(f"{folded(line, room, '', ' ' * 6)}\n" for line in ["", *_headline(view)])
+            if view.shares:
+                sys.stderr.write("\n")
+                print_rows(view.shares, SHARE_COLUMNS, output, stream=sys.stderr)
+            if len(view.plan.outcomes) > 1:
+                sys.stderr.write("\n")
+                _print_outcomes(view, output)
             sys.stderr.flush()
         # The outcomes show colliding claims; there may be thousands of pairs.
         problems = [*problems, *(each.message for each in view.conflicts if each.kind != "claim")]
@@ -109,7 +113,6 @@ def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Seq
 
 
 def as_object(view: AssignmentView) -> dict[str, Any]:
-    """The plan as one object."""
     variant, inference = view.base.variant, view.inference
     found: dict[str, Any] = {
         "group": view.group,
@@ -160,20 +163,7 @@ def _variant(variant: Variant) -> dict[str, str]:
     return {"strategy": variant.strategy, "compat": variant.compat}
 
 
-def _print_summary(view: AssignmentView, output: Output) -> None:
-    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
-    sys.stderr.writelines(f"{folded(line, columns, '', ' ' * 6)}\n" for line in ["", *_headline(view)])
-    if view.shares:
-        sys.stderr.write("\n")
-        print_rows(view.shares, SHARE_COLUMNS, output, stream=sys.stderr)
-    if len(view.plan.outcomes) > 1:
-        sys.stderr.write("\n")
-        _print_outcomes(view, output)
-
-
 def _headline(view: AssignmentView) -> list[str]:
-    from zkgroup.protocol.names import span_list
-
     changes = ", ".join(f"{count} {CHANGES[change]}" for change, count in view.changes.items() if count)
     members = sum(1 for streams in view.plan.streams.values() if streams)
     unread = view.outcome.unread
@@ -201,8 +191,6 @@ def _headline(view: AssignmentView) -> list[str]:
 
 
 def _explained(inference: StrategyInference) -> str:
-    from zkgroup.groups.assignment.strategy_inference import VARIANTS
-
     if inference.best is None:
         return "nothing is owned"
     if len(inference.exact) == len(VARIANTS):

@@ -139,7 +139,6 @@ class ZkGroup(SubGroup):
         super().__init__(params=[*(params or []), *shared], **settings)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The documented names."""
         return [lazy.name for lazy in self.table]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -203,23 +202,14 @@ def load(lazy: Lazy) -> Any:
     found = getattr(module, "app", None) or getattr(module, name)
     cls = ConnectedCommand if lazy.connects else ZkCommand
     if isinstance(found, typer.Typer):
-        _adopt(found, cls)
-        app = found
-        app.info.cls = SubGroup
-        command = typer.main.get_group(app)
+        found.rich_markup_mode = None
+        for info in found.registered_commands:
+            info.cls = cls
+        found.info.cls = SubGroup
+        command = typer.main.get_group(found)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(lazy.name, cls=cls)(found)
         command = typer.main.get_command(app)  # type: ignore[assignment]
     command.name = lazy.name
     return command
-
-
-def _adopt(app: typer.Typer, cls: type[ZkCommand]) -> None:
-    """Add the shared options to every command below ``app``."""
-    app.rich_markup_mode = None
-    for info in app.registered_commands:
-        info.cls = info.cls if info.cls is not None and issubclass(info.cls, ZkCommand) else cls
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            _adopt(group.typer_instance, cls)

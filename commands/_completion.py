@@ -65,7 +65,7 @@ def complete(command: Any, line: str) -> tuple[list[Word], bool]:
     parameter = _parameter(context, typed, value)
     if parameter is not None:
         metavar = parameter.metavar or ""
-        words = _shortened(parameter.shell_complete(context, value)) or _alternatives(metavar, value)
+        words = _shortened(parameter.shell_complete(context, value))
         return [Word(option + equals + word.value, word.help) for word in words], not words and _is_file(metavar, value)
     names = getattr(context.command, "command_lines", None)
     if names is not None and not value.startswith("-"):
@@ -108,12 +108,6 @@ def _parameter(context: Any, words: Sequence[str], value: str) -> Any:
         elif words and words[-1] in parameter.opts and not ended and not (parameter.is_flag or parameter.count):
             return parameter
     return next((one for one in arguments if one.nargs == -1 or not context.params.get(one.name)), None)
-
-
-def _alternatives(metavar: str, value: str) -> list[Word]:
-    """``earliest`` and ``latest`` of the metavar ``earliest|latest|N``."""
-    words = re.findall(r"(?:^|(?<=\|))[a-z0-9]+(?=\||$|\[)", metavar) if "|" in metavar else ()
-    return [Word(word) for word in words if word.startswith(value)]
 
 
 def _is_file(metavar: str, value: str) -> bool:
@@ -164,24 +158,6 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     from zkgroup.protocol import znodes
 
     return _safe(_within(TIMEOUT, lambda offered: _children(ctx, offered, znodes.topics())), incomplete)
-
-
-def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
-    """``TOPIC:P,P-P``: topics of the cluster, and behind the colon the topic's partitions."""
-    topic, colon, numbers = incomplete.rpartition(":")
-    if not colon:
-        return complete_topic(ctx, incomplete)
-    begun = re.split("[,-]", numbers)[-1]
-    before = incomplete.removesuffix(begun)
-    found = _within(TIMEOUT, lambda offered: _partitions(ctx, offered, topic))
-    return _safe((f"{before}{number}" for number in found), incomplete)
-
-
-def complete_folders(incomplete: str) -> list[str]:
-    """Folders of an export, several with commas."""
-    before, comma, _ = incomplete.rpartition(",")
-    words = [word for word in ("partition", "date", "hour") if word not in before.split(",")]
-    return _safe((f"{before}{comma}{word}" for word in [*words, *(() if comma else ("none",))]), incomplete)
 
 
 def complete_words(*words: str) -> Callable[[str], list[str]]:
@@ -244,20 +220,6 @@ def _children(ctx: typer.Context, offered: list[str], path: str) -> None:
     with open_registry(connection(ctx, quiet=True, ask=False)) as registry:
         names = registry.read([Children(path)])[0]
         offered.extend(names if isinstance(names, tuple) else ())
-
-
-def _partitions(ctx: typer.Context, offered: list[str], topic: str) -> None:
-    from zkgroup.protocol import znodes
-    from zkgroup.protocol.broker_znodes import decode_topic
-    from zkgroup.protocol.operations import Get, Node
-
-    from ._context import connection, open_registry
-
-    path = znodes.topic(topic)
-    with open_registry(connection(ctx, quiet=True, ask=False)) as registry:
-        (node,) = registry.read([Get(path)])
-        if isinstance(node, Node):
-            offered.extend(map(str, decode_topic(path, node.data).partitions))
 
 
 def _groups(ctx: typer.Context, offered: list[str]) -> None:

@@ -1,26 +1,26 @@
 """Consuming: which topics, when to leave, and the wait until then; and ``consume`` without a group, which leaves
-nothing behind."""
+nothing behind. It imports what reading needs: import it where no signal can interrupt that half done."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from zkgroup.clients.kafka.client import KafkaSettings, topics
+from zkgroup.clients.kafka.registered_brokers import Brokers
+from zkgroup.clients.kafka.start_position import log_ends, resolve_start
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.connector import StartAt
+from zkgroup.connector.stream import Feed, make_streams
 from zkgroup.errors import NotFoundError, ZkgroupError, did_you_mean
+from zkgroup.protocol.names import TopicPartition, internal_topics
+from zkgroup.protocol.topic_filter import TopicFilter
 
 from ._context import bootstrap_brokers, open_registry
 from ._message_sink import Sink
-from ._signals import StopRequest, before_start
-
-if TYPE_CHECKING:
-    from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.clients.zookeeper.registry import Registry
-    from zkgroup.connector import StartAt
-    from zkgroup.protocol.names import TopicPartition
-    from zkgroup.protocol.topic_filter import TopicFilter
+from ._signals import StopRequest
 
 log = logging.getLogger("zkgroup.consume")
 
@@ -44,8 +44,6 @@ class Subscription:
 
     def among(self, known: Sequence[str], config: ConsumerConfig) -> tuple[str, ...]:
         """The topics of this subscription that exist. Raises NotFoundError for a named one that does not."""
-        from zkgroup.protocol.names import internal_topics
-
         if self.filter is not None:
             internal = internal_topics(config.kafka_version)
             return self.filter.select(known, exclude_internal=config.exclude_internal_topics, internal=internal)
@@ -56,13 +54,10 @@ class Subscription:
         return self.topics
 
     @property
-    def matches_nothing(self) -> str:
-        """The problem of a filter that no topic passes."""
-        return f"no topic is left by the filter {self.filter.expression!r}" if self.filter is not None else ""
-
     def nothing_found(self) -> NotFoundError:
-        """The error where waiting for a topic makes no sense."""
-        return NotFoundError(self.matches_nothing, "see what there is with --whitelist '.*'")
+        """The error where no topic passes the filter, and waiting for one makes no sense."""
+        said = f"no topic is left by the filter {self.filter and self.filter.expression!r}"
+        return NotFoundError(said, "see what there is with --whitelist '.*'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,6 @@ class Consumption:
     def registered_brokers(self, registry: Registry, *, silent: int) -> KafkaSettings:
         """The brokers that are registered in ZooKeeper. ``silent``: the level at which those are logged that do not
         answer."""
-        from zkgroup.clients.kafka.registered_brokers import Brokers
-
         kafka, listener, timeout = self.config.kafka, self.config.listener, self.settings.timeout
         return Brokers(registry.read, kafka, timeout=timeout, listener=listener, silent_level=silent).settings()
 
@@ -101,16 +94,7 @@ class Consumption:
 
     def log_ends(self, kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where the logs end, if that matters."""
-        from zkgroup.clients.kafka.start_position import log_ends
-
         return log_ends(kafka, partitions, self.settings.timeout) if self.until_end else {}
-
-
-def load() -> None:
-    """Import what reading needs, while a signal cannot interrupt anything half done."""
-    with before_start():
-        import zkgroup.clients.zookeeper.registry
-        import zkgroup.connector  # noqa: F401
 
 
 def wait_until_time_to_leave(asked: Consumption, stop: StopRequest, missing: Callable[[], str]) -> None:
@@ -148,8 +132,6 @@ def exit_code(sink: Sink, stop: StopRequest, unwritten: str) -> int:
 
 def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
     """Print until it is time to leave, in no group. Returns the exit code. ``numbers``: only these partitions."""
-    from zkgroup.connector.stream import Feed, make_streams
-
     sink = asked.sink
     with StopRequest(sink.stop) as stop:
         kafka, starts, ends = stop.unless(lambda: _prepare(asked, numbers))
@@ -181,17 +163,13 @@ def _prepare(
     asked: Consumption, numbers: Sequence[int]
 ) -> tuple[KafkaSettings, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """How to reach the brokers, where to start in each partition, and where the logs end, if that matters."""
-    from zkgroup.clients.kafka.client import topics
-    from zkgroup.clients.kafka.start_position import resolve_start
-    from zkgroup.protocol.names import TopicPartition
-
     assert asked.start is not None, "only a member may leave that to its group"
     subscription, timeout = asked.subscription, asked.settings.timeout
     kafka = asked.brokers(silent=logging.WARNING)
     known = topics(kafka, timeout)
     selected = subscription.among(sorted(known), asked.config)
     if not selected:
-        raise subscription.nothing_found()
+        raise subscription.nothing_found
     partitions = [TopicPartition(topic, number) for topic in selected for number in numbers or known[topic]]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:

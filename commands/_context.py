@@ -166,24 +166,24 @@ def working(ctx: typer.Context, what: str) -> Iterator[None]:
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_show, args=(one_line(what), done), name="working", daemon=True)
+
+    def show() -> None:
+        began = time.monotonic()
+        if done.wait(DELAY):
+            return
+        with suppress(OSError):  # the terminal may be gone
+            while True:
+                sys.stderr.write(f"{ERASE}zkgroup: {one_line(what)} … {time.monotonic() - began:.0f} s")
+                sys.stderr.flush()
+                if done.wait(INTERVAL):
+                    break
+            sys.stderr.write(ERASE)
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=show, name="working", daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
-
-
-def _show(what: str, done: threading.Event) -> None:
-    began = time.monotonic()
-    if done.wait(DELAY):
-        return
-    with suppress(OSError):  # the terminal may be gone
-        while True:
-            sys.stderr.write(f"{ERASE}zkgroup: {what} … {time.monotonic() - began:.0f} s")
-            sys.stderr.flush()
-            if done.wait(INTERVAL):
-                break
-        sys.stderr.write(ERASE)
-        sys.stderr.flush()

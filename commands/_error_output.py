@@ -97,16 +97,14 @@ def _settle(error: BaseException, given: GlobalOptions) -> int:
         case typer.Abort() | EOFError():
             say("aborted")
             return 1
-        case OSError() if error.strerror:
-            if given.verbosity >= 2:
-                traceback.print_exception(error)
-            say(f"{error.filename or 'input or output failed'}: {error.strerror}")
-            return 1
         case Exception():
             if given.verbosity >= 2:
                 traceback.print_exception(error)
-            what = ": ".join(filter(None, (type(error).__name__, error_text(error))))
-            say(f"unexpected {what}: run it with -vv to see where")
+            if isinstance(error, OSError) and error.strerror:
+                say(f"{error.filename or 'input or output failed'}: {error.strerror}")
+            else:
+                what = ": ".join(filter(None, (type(error).__name__, error_text(error))))
+                say(f"unexpected {what}: run it with -vv to see where")
             return 1
         case _:
             raise error
@@ -265,7 +263,6 @@ def configure_logging(given: GlobalOptions) -> None:
 
 
 def render(message: Message, given: GlobalOptions) -> str:
-    """The message as text."""
     return message if isinstance(message, str) else message.rendered(lambda command: render_command(command, given))
 
 

@@ -17,7 +17,7 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, Remedy, did_you_mean
 from zkgroup.text import duration_text, shortened
 
-from ._completion import complete_partitions
+from ._completion import complete_topic
 from ._context import bootstrap_brokers, connection, open_registry, working
 from ._error_output import render_command
 from ._output import SPARE, AtLeast, Column, Output, behind_columns, print_marked, print_rows, time_column
@@ -40,7 +40,7 @@ StoreOption: TypeAlias = Annotated[
 
 def partitions_option(help: str, panel: str | None = None) -> Any:
     """``--topic``, for topics or some of their partitions."""
-    return option("--topic", metavar="TOPIC[:P,P-P]", help=help, panel=panel, complete=complete_partitions)
+    return option("--topic", metavar="TOPIC[:P,P-P]", help=help, panel=panel, complete=complete_topic)
 
 
 PartitionsOption: TypeAlias = Annotated[
@@ -218,23 +218,24 @@ def print_summary(found: Sequence[Inspection], given: GlobalOptions, output: Out
 def _blocks(found: Iterable[Inspection], severity: Severity) -> Iterator[tuple[str, list[Finding]]]:
     """Findings so severe with what stands above them: what is said of many groups in the same words, once for all of
     them with the commands for the first; and the rest, group by group."""
-    worth = {one.snapshot.group: [f for f in one.findings if f.severity == severity] for one in found}
-    alike: dict[Finding, dict[str, Finding]] = {}
-    for group, findings in worth.items():
-        for finding in findings:
-            alike.setdefault(_without_name(finding, group), {})[group] = finding
-    many: dict[tuple[str, ...], list[Finding]] = {}
+    alike: dict[Finding, list[tuple[str, Finding]]] = {}
+    single: dict[str, list[Finding]] = {one.snapshot.group: [] for one in found}
+    for group, one in ((each.snapshot.group, finding) for each in found for finding in each.findings):
+        if one.severity == severity:
+            alike.setdefault(_without_name(one, group), []).append((group, one))
     for plain, own in alike.items():
         if len(own) > NAMED_GROUPS:
-            commands = [command for one in list(own.values())[:NAMED_GROUPS] for command in one.commands]
+            commands = [command for _, one in own[:NAMED_GROUPS] for command in one.commands]
+            names = ", ".join(shortened(group) for group, _ in own[:NAMED_GROUPS])
             remedy = plain.remedy and Remedy(plain.remedy.text, *commands)
-            many.setdefault(tuple(own), []).append(replace(plain, remedy=remedy))
-            for group, finding in own.items():
-                worth[group].remove(finding)
-    for groups, findings in many.items():
-        names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
-        yield f"{len(groups)} groups alike: {names} and {len(groups) - NAMED_GROUPS} more", findings
-    yield from ((group, findings) for group, findings in worth.items() if findings)
+            yield (
+                f"{len(own)} groups alike: {names} and {len(own) - NAMED_GROUPS} more",
+                [replace(plain, remedy=remedy)],
+            )
+        else:
+            for group, one in own:
+                single[group].append(one)
+    yield from ((group, findings) for group, findings in single.items() if findings)
 
 
 def _without_name(finding: Finding, group: str) -> Finding:

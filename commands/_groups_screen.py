@@ -17,10 +17,10 @@ from ._context import connection
 from ._group_views import brokers_of, open_stores, shown_lag
 from ._output import Figure, fitted_lines, shown_age
 from ._signals import StopRequest
-from ._terminal_text import one_line, width
+from ._terminal_text import fit, one_line, width
 from ._watch import has_screen, watch_group
-from ._watch_screen import MAX_KEY_WAIT, Key, open_screen
-from ._watch_view import OF_SEVERITY, FilteredView, Style, View, fit, keys_line
+from ._watch_screen import MAX_KEY_WAIT, Key, show
+from ._watch_view import OF_SEVERITY, FilteredView, Style, View, keys_line
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
@@ -119,7 +119,6 @@ class GroupsView(FilteredView):
 
     @property
     def rows(self) -> list[Inspection]:
-        """The filtered groups in their order."""
         return [one for one in self._found if self.filter.lower() in one.snapshot.group.lower()]
 
     def count(self, severity: str) -> int:
@@ -210,10 +209,5 @@ def _show(view: GroupsView, poller: GroupsPoller, stop: StopRequest) -> str | No
             view.update(found)
         return found is not None
 
-    with open_screen(view, groups_frame) as screen:
-        poller.news = screen.terminal.wake
-        try:
-            screen.run(stop, take)
-        finally:
-            poller.news = lambda: None  # the terminal's pipe is closed next
+    show(view, stop, take, draw=groups_frame, source=poller)
     return view.chosen if view.ended_by == "enter" else None

@@ -7,22 +7,28 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import typer
 
 from zkgroup.errors import NotFoundError, Remedy, did_you_mean
+from zkgroup.groups.chart_axes import round_top, short_number, time_ticks, utc_text
+from zkgroup.groups.monitoring.history_chart import describe_points, history_chart
+from zkgroup.groups.monitoring.lag_history import (
+    HistoryPoint,
+    LagHistory,
+    columns_of,
+    commits_per_minute,
+    history_points,
+)
+from zkgroup.groups.offset_files.atomic_file import write_atomically
 from zkgroup.text import shortened
 
 from ._context import done
+from ._group_views import StoreChoice
 from ._monitoring import default_history, history_cluster
 from ._output import Output, print_marked, print_rows, time_column
 from ._terminal_text import escape
-
-if TYPE_CHECKING:
-    from zkgroup.groups.monitoring.lag_history import HistoryPoint
-
-    from ._group_views import StoreChoice
 
 COLUMNS: Final = (
     time_column("taken_at"), "partitions", "lag", "lag_at_least", "lag_unknown", "produced", "consumed", "commits",
@@ -44,13 +50,18 @@ def show_history(
     picture: Path | None,
 ) -> None:
     """Show the group's history, and draw it in ``picture``. Raises ``NotFoundError`` where there is none."""
+    path = path or default_history()
     points = read_points(ctx, group, store, topics, path)
     if not points:
-        raise no_history(ctx, group, path)
+        cluster, known = history_cluster(ctx), []
+        if path.exists():
+            with LagHistory(path) as kept:
+                known = kept.groups(cluster)
+        remedy = Remedy("let cron check it every minute", ("inspect-group", group, "--check"))
+        raise NotFoundError(
+            f"the history {path} has no snapshot of group {group} of {cluster}", did_you_mean(group, known, remedy)
+        )
     if picture is not None:
-        from zkgroup.groups.monitoring.history_chart import history_chart
-        from zkgroup.groups.offset_files.atomic_file import write_atomically
-
         write_atomically(str(picture), history_chart(points, group))
     if output == "table":
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
@@ -66,8 +77,6 @@ def read_points(
     ctx: typer.Context, group: str, store: StoreChoice, topics: Sequence[str], path: Path | None
 ) -> list[HistoryPoint]:
     """The points of the group's history, in the order of time; none without a history."""
-    from zkgroup.groups.monitoring.lag_history import LagHistory, history_points
-
     path = path or default_history()
     if not path.exists():
         return []
@@ -76,27 +85,8 @@ def read_points(
         return list(history_points(row for row in samples if not topics or row[0].topic in topics))
 
 
-def no_history(ctx: typer.Context, group: str, path: Path | None) -> NotFoundError:
-    """The error for a group without snapshots, with similar names."""
-    from zkgroup.groups.monitoring.lag_history import LagHistory
-
-    path, cluster = path or default_history(), history_cluster(ctx)
-    known: list[str] = []
-    if path.exists():
-        with LagHistory(path) as kept:
-            known = kept.groups(cluster)
-    remedy = Remedy("let cron check it every minute", ("inspect-group", group, "--check"))
-    return NotFoundError(
-        f"the history {path} has no snapshot of group {group} of {cluster}", did_you_mean(group, known, remedy)
-    )
-
-
 def history_lines(points: Sequence[HistoryPoint], group: str, columns: int) -> Iterator[Line]:
     """The picture, ``columns`` wide."""
-    from zkgroup.groups.chart_axes import round_top, short_number, utc_text
-    from zkgroup.groups.monitoring.history_chart import describe_points
-    from zkgroup.groups.monitoring.lag_history import columns_of, commits_per_minute
-
     count = max(20, columns - _LABEL - 2)
     lags = [point.lag_at_least for point in points]
     rates = [(name, [getattr(point, name) for point in points]) for name in ("produced", "consumed")]
@@ -128,8 +118,6 @@ def history_lines(points: Sequence[HistoryPoint], group: str, columns: int) -> I
 
 def _panel(title: str, said: str, values: Sequence[float | None], top: float, height: int) -> Iterator[Line]:
     """A title, and bars from 0 to ``top`` in ``height`` lines; an unknown value is a blank."""
-    from zkgroup.groups.chart_axes import short_number
-
     yield [("", "")]
     yield [(f"{title:<{_LABEL}}", "bold"), (f"  {said}", "dim")]
     for line in reversed(range(height)):
@@ -142,8 +130,6 @@ def _panel(title: str, said: str, values: Sequence[float | None], top: float, he
 
 
 def _axis(points: Sequence[HistoryPoint], count: int) -> Iterator[Line]:
-    from zkgroup.groups.chart_axes import time_ticks
-
     begin, end = points[0].taken_at, max(points[-1].taken_at, points[0].taken_at + 1)
     line, labels = ["─"] * count, ""
     for at, label in time_ticks(begin, end, max(2, count // 12)):

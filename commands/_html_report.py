@@ -68,7 +68,12 @@ def report_page(
     tables: Mapping[str, Table],
 ) -> str:
     """The page. ``findings``: rows of that section; ``tables``: those at the end, by their titles."""
+    from zkgroup.groups.monitoring.history_chart import history_chart
+
     title = f"Group {_text(group)}"
+    chart = '<p class="dim">No snapshots: inspect-group --check, run every minute, keeps them.</p>\n'
+    if points:
+        chart = f'<div class="scroll">{history_chart(points, group)}</div>\n'
     parts = [
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -79,10 +84,12 @@ def report_page(
         f"<h2>{'Findings' if findings else 'No findings'}</h2>\n",
         *(part for finding in findings for part in _finding(finding)),
         "<h2>Lag, rates and commits</h2>\n",
-        _chart(points, group),
+        chart,
         "<h2>Timeline</h2>\n",
-        *_timeline(events),
     ]
+    if len(events) > MAX_EVENTS:
+        parts.append(f'<p class="dim">The last {MAX_EVENTS} of {len(events)} events.</p>\n')
+    parts += _table([Column("time", iso_utc, "at"), Column("event", attribute="text")], events[-MAX_EVENTS:])
     for name, table in tables.items():
         parts += [f"<h2>{name}</h2>\n", *_table(*table)]
     return "".join([*parts, "</body>\n</html>\n"])
@@ -102,20 +109,6 @@ def _finding(finding: Any) -> Iterator[str]:
         lines = "\n".join(map(_text, finding.commands))
         yield f"<pre>{lines}</pre>\n"
     yield "</div>\n"
-
-
-def _chart(points: Sequence[HistoryPoint], group: str) -> str:
-    if not points:
-        return '<p class="dim">No snapshots: inspect-group --check, run every minute, keeps them.</p>\n'
-    from zkgroup.groups.monitoring.history_chart import history_chart
-
-    return f'<div class="scroll">{history_chart(points, group)}</div>\n'
-
-
-def _timeline(events: Sequence[IncidentEvent]) -> Iterator[str]:
-    if len(events) > MAX_EVENTS:
-        yield f'<p class="dim">The last {MAX_EVENTS} of {len(events)} events.</p>\n'
-    yield from _table([Column("time", iso_utc, "at"), Column("event", attribute="text")], events[-MAX_EVENTS:])
 
 
 def _table(columns: Sequence[Column | str], rows: Sequence[Row]) -> Iterator[str]:

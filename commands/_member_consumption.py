@@ -5,63 +5,53 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from zkgroup.clients.kafka.client import topics
+from zkgroup.clients.kafka.group_consumers import check_release
 from zkgroup.config import ConnectionSettings
 from zkgroup.config.settings_table import STRATEGIES
+from zkgroup.connector import Connector, KafkaConnector, Rebalance, Stream
+from zkgroup.connector.consumer_connector import ConsumerConnector
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.operations import Children, Exists, Get, Node
 from zkgroup.text import counted, group_command, listed
 
-from ._consumption import (
-    LAST_WRITE,
-    NOTHING,
-    WAITING,
-    Consumption,
-    exit_code,
-    wait_until_time_to_leave,
-)
+from ._consumption import LAST_WRITE, NOTHING, WAITING, Consumption, exit_code, wait_until_time_to_leave
 from ._context import open_registry, zookeeper_settings
 from ._signals import StopRequest, Terminated
-
-if TYPE_CHECKING:
-    from zkgroup.connector import Rebalance, Stream
-    from zkgroup.connector.consumer_connector import ConsumerConnector
-    from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger("zkgroup.consume")
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """How to be a member. ``properties``: librdkafka's, for a membership in Kafka. ``report`` gets each step of a
-    rebalance there, as text."""
-
-    coordinator: Literal["zookeeper", "kafka"]
-    properties: Mapping[str, str]
-    streams: int
-    report: Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """What was found before joining: where the logs end, if that matters, and what ZooKeeper has of the group."""
-
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    group_is_new: bool = False
-    topics_in_zookeeper: frozenset[str] = frozenset()
-
-
-def consume_as_member(asked: Consumption, membership: Membership) -> int:
-    """Join the group, print until it is time to leave, leave. Returns the exit code."""
-    in_kafka = membership.coordinator == "kafka"
-    check, make = (_check_kafka, _kafka_member) if in_kafka else (_check_zookeeper, _zookeeper_member)
+def consume_as_member(
+    asked: Consumption,
+    coordinator: Literal["zookeeper", "kafka"],
+    streams: int,
+    properties: Mapping[str, str],
+    report: Callable[[str], None],
+) -> int:
+    """Join the group, print until it is time to leave, leave. Returns the exit code. ``properties``: librdkafka's, for
+    a membership in Kafka. ``report`` gets each step of a rebalance there, as text."""
+    connector: ConsumerConnector
     with StopRequest() as stop:
-        # Before joining, so that nothing is registered in vain.
-        checked = stop.unless(lambda: check(asked))
-        connector = make(asked, membership, checked)
-        code = _take_part(connector, asked, membership.streams, checked.ends, stop)
-        if checked.group_is_new:
+        # What is missing is found before joining, so that nothing is registered in vain.
+        if coordinator == "kafka":
+            ends, in_zookeeper = stop.unless(lambda: _check_kafka(asked))
+            connector = _kafka_member(asked, properties, in_zookeeper, report)
+            return _take_part(connector, asked, streams, ends, stop)
+        ends, group_is_new = stop.unless(lambda: _check_zookeeper(asked))
+        settings = asked.settings
+        hosts, timeout_ms = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
+        # The member connects as flags and profiles say.
+        config = dataclasses.replace(asked.config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=timeout_ms)
+        zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=timeout_ms / 1000)
+        connector = Connector(config, zookeeper, start=asked.start, kafka=asked.named_brokers())
+        code = _take_part(connector, asked, streams, ends, stop)
+        if group_is_new:
             _remove_empty_group(asked.settings, asked.config.group_id)
         return code
 
@@ -114,27 +104,10 @@ def _take_part(
 # In ZooKeeper
 
 
-def _zookeeper_member(asked: Consumption, membership: Membership, checked: _Checked) -> ConsumerConnector:
-    from zkgroup.connector import Connector
-
-    settings = asked.settings
-    hosts, timeout_ms = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
-    # The member connects as flags and profiles say.
-    config = dataclasses.replace(asked.config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=timeout_ms)
-    zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=timeout_ms / 1000)
-    return Connector(config, zookeeper, start=asked.start, kafka=asked.named_brokers())
-
-
-def _check_zookeeper(asked: Consumption) -> _Checked:
-    """Do the topics exist, do the brokers answer, is the group new?"""
+def _check_zookeeper(asked: Consumption) -> tuple[Mapping[TopicPartition, int], bool]:
+    """Where the logs end, if that matters, and whether the group is new. Raises where topics or brokers are missing."""
     config, subscription, until_end = asked.config, asked.subscription, asked.until_end
     asked.settings.require_zookeeper()
-    from zkgroup.clients.kafka.client import topics
-    from zkgroup.protocol import znodes
-    from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
-    from zkgroup.protocol.names import TopicPartition
-    from zkgroup.protocol.operations import Children, Exists, Get, Node
-
     kafka = asked.named_brokers()
     with open_registry(asked.settings) as registry:
         children, brokers, group = registry.read(
@@ -143,11 +116,11 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
         is_new = group is None
         selected = subscription.among(children if isinstance(children, tuple) else (), config)
         if not selected:
-            log.warning("%s: %s", subscription.matches_nothing, NOTHING if until_end else WAITING)
+            log.warning("%s: %s", subscription.nothing_found.message, NOTHING if until_end else WAITING)
         if kafka is None and not (isinstance(brokers, tuple) and brokers):
             if until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
-            return _Checked(group_is_new=is_new)  # the member waits for one, and says so
+            return {}, is_new  # the member waits for one, and says so
         # The member itself warns of silent brokers, later.
         kafka = kafka or asked.registered_brokers(registry, silent=logging.DEBUG)
         # Damage of a topic that a filter selects is reported by the member.
@@ -161,12 +134,12 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
                 decode_topic(path, node.data)  # raises for damage of a topic that was named
             partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
     topics(kafka, asked.settings.timeout)
-    return _Checked(asked.log_ends(kafka, partitions), is_new)
+    return asked.log_ends(kafka, partitions), is_new
 
 
 def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
     """Leave nothing behind of a group that began here and in which nothing was committed. A failure is only logged."""
-    from zkgroup.groups.changes.znode_deletion import remove_empty_group
+    from zkgroup.groups.changes.znode_deletion import remove_empty_group  # 15 ms that few members need
 
     try:
         with open_registry(settings) as registry:
@@ -178,9 +151,9 @@ def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
 # In Kafka
 
 
-def _kafka_member(asked: Consumption, membership: Membership, checked: _Checked) -> ConsumerConnector:
-    from zkgroup.connector import KafkaConnector
-
+def _kafka_member(
+    asked: Consumption, properties: Mapping[str, str], in_zookeeper: frozenset[str], report: Callable[[str], None]
+) -> KafkaConnector:
     config = asked.config
     # Without --strategy the member offers all it knows, and the coordinator takes one that every member knows.
     given = "partition.assignment.strategy" in config.explicit
@@ -189,14 +162,13 @@ def _kafka_member(asked: Consumption, membership: Membership, checked: _Checked)
         lambda: asked.brokers(silent=logging.DEBUG),
         start=asked.start,
         strategies=(config.partition_assignment_strategy,) if given else STRATEGIES,
-        properties=membership.properties,
-        on_rebalance=lambda rebalance: _report(config.group_id, rebalance, checked, membership.report),
+        properties=properties,
+        on_rebalance=lambda rebalance: _report(config.group_id, rebalance, in_zookeeper, report),
     )
 
 
-def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callable[[str], None]) -> None:
-    from zkgroup.protocol.names import spans
-
+def _report(group: str, rebalance: Rebalance, in_zookeeper: frozenset[str], report: Callable[[str], None]) -> None:
+    """Report a step. ``in_zookeeper``: topics of which the group of that name has offsets in ZooKeeper."""
     share = f"{spans(rebalance.partitions)} ({counted(len(rebalance.partitions), 'partition')})"
     if not rebalance.partitions:
         share = "nothing"
@@ -207,7 +179,7 @@ def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callabl
             report(f"group {group}: revoked {share}, given up in {rebalance.seconds:.1f} s")
         case "lost":
             report(f"group {group}: lost {share}: the coordinator took this member for dead; others read on")
-    skipped = sorted({partition.topic for partition in rebalance.without_offset} & checked.topics_in_zookeeper)
+    skipped = sorted({partition.topic for partition in rebalance.without_offset} & in_zookeeper)
     if skipped:
         log.warning(
             "group %s has offsets of %s in ZooKeeper and not all of them in Kafka: without one it reads from where new "
@@ -218,12 +190,9 @@ def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callabl
         )
 
 
-def _check_kafka(asked: Consumption) -> _Checked:
-    """Do the topics exist, can such groups be joined, is there a group of that name in ZooKeeper?"""
-    from zkgroup.clients.kafka.client import topics
-    from zkgroup.clients.kafka.group_consumers import check_release
-    from zkgroup.protocol.names import TopicPartition
-
+def _check_kafka(asked: Consumption) -> tuple[Mapping[TopicPartition, int], frozenset[str]]:
+    """Where the logs end, if that matters, and the topics of which a group of that name has offsets in ZooKeeper.
+    Raises where topics are missing, or such groups cannot be joined."""
     subscription = asked.subscription
     kafka = asked.brokers(silent=logging.DEBUG)
     check_release(kafka)
@@ -231,18 +200,15 @@ def _check_kafka(asked: Consumption) -> _Checked:
     selected = subscription.among(sorted(known), asked.config)
     if not selected:
         if asked.until_end:
-            raise subscription.nothing_found()
-        log.warning("%s: %s", subscription.matches_nothing, WAITING)
+            raise subscription.nothing_found
+        log.warning("%s: %s", subscription.nothing_found.message, WAITING)
     in_zookeeper = _topics_in_zookeeper(asked.settings, asked.config.group_id, selected)
     partitions = [TopicPartition(topic, number) for topic in selected for number in known[topic]]
-    return _Checked(asked.log_ends(kafka, partitions), topics_in_zookeeper=in_zookeeper)
+    return asked.log_ends(kafka, partitions), in_zookeeper
 
 
-def _topics_in_zookeeper(settings: ConnectionSettings, group: str, topics: Collection[str]) -> frozenset[str]:
+def _topics_in_zookeeper(settings: ConnectionSettings, group: str, selected: Collection[str]) -> frozenset[str]:
     """The topics of which a group of the same name has offsets in ZooKeeper. Warns of members there."""
-    from zkgroup.protocol import znodes
-    from zkgroup.protocol.operations import Children
-
     if settings.zookeeper is None:
         return frozenset()
     try:
@@ -258,4 +224,4 @@ def _topics_in_zookeeper(settings: ConnectionSettings, group: str, topics: Colle
             counted(len(members), "member"),
             Remedy("stop one side; see why", ("inspect-group", "--explain", "split-group")),
         )
-    return frozenset(topics).intersection(offsets) if isinstance(offsets, tuple) else frozenset()
+    return frozenset(selected).intersection(offsets) if isinstance(offsets, tuple) else frozenset()

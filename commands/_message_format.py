@@ -124,7 +124,6 @@ def _native(batch: Sequence[Message]) -> NativeMessages | None:
 
 
 def _column(batch: Sequence[Message], of: str) -> list[Any]:
-    """What a method gives for each message."""
     return list(headers_of(batch)) if of == "headers" else list(map(getattr(type(batch[0]), of), batch))
 
 
@@ -169,7 +168,7 @@ def _json_lines(
         b',"offset":',
         _numbers(_column(batch, "offset")),
         b',"timestamp":',
-        list(map(_Times().__getitem__, _column(batch, "timestamp"))),
+        list(map(_json_time, _column(batch, "timestamp"))),
         b',"key":',
         *key(_column(batch, "key")),
         b',"value":',
@@ -310,21 +309,19 @@ def _json_bytes(content: bytes | str | None) -> bytes:
         return orjson.dumps({"base64": base64.b64encode(content).decode()})
 
 
-class _Times(dict[tuple[int, int], bytes]):
-    """Timestamps of a batch, as (type, milliseconds), and their JSON with that of their type."""
-
-    def __missing__(self, stamp: tuple[int, int]) -> bytes:
-        kind, millis = stamp
-        if millis == -1:  # Kafka's own word for none
-            kind = _NO_TIMESTAMP
-        if kind == _NO_TIMESTAMP:
-            text = b"null"
-        elif (start := _json_second(millis // 1000)) is not None:
-            text = start + b'.%03dZ"' % (millis % 1000)
-        else:
-            text = b'null,"timestamp_raw":%d' % millis
-        self[stamp] = text = text + _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kind, b"null")
-        return text
+@lru_cache(4096)
+def _json_time(stamp: tuple[int, int]) -> bytes:
+    """A timestamp as (type, milliseconds), as JSON with that of its type."""
+    kind, millis = stamp
+    if millis == -1:  # Kafka's own word for none
+        kind = _NO_TIMESTAMP
+    if kind == _NO_TIMESTAMP:
+        text = b"null"
+    elif (start := _json_second(millis // 1000)) is not None:
+        text = start + b'.%03dZ"' % (millis % 1000)
+    else:
+        text = b'null,"timestamp_raw":%d' % millis
+    return text + _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kind, b"null")
 
 
 @lru_cache(1024)

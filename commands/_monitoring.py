@@ -246,7 +246,9 @@ def _data(one: GroupCheck, thresholds: Thresholds, *, every: bool) -> str:
     max_lag = "U" if one.max_lag is None else one.max_lag
     seconds = one.row.lag_seconds
     if every:
-        return f"{_label(f'{one.group} lag')}={lag};{limits}"
+        # A label, quoted as in the guidelines of Nagios plugins: without = and bars.
+        label = plain_line(one.group).replace("=", "_").replace("'", "''")
+        return f"'{label} lag'={lag};{limits}"
     behind = sum(status != "OK" for status in one.statuses.values())
     figures = [
         f"lag={lag};{limits}",
@@ -260,11 +262,6 @@ def _data(one: GroupCheck, thresholds: Thresholds, *, every: bool) -> str:
     if one.catch_up is not None and one.catch_up != float("inf"):
         figures.append(f"catch_up={one.catch_up:.0f}s;;;0")
     return " ".join(figures)
-
-
-def _label(name: str) -> str:
-    """A label, quoted as in the guidelines of Nagios plugins: without ``=`` and bars."""
-    return "'" + plain_line(name).replace("=", "_").replace("'", "''") + "'"
 
 
 def _object(one: GroupCheck) -> dict[str, Any]:

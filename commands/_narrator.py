@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import textwrap
@@ -13,34 +12,11 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ._terminal_text import width
+from ._terminal_text import fit
 
 INDENT = "   "
 #: Columns of a line at most.
 MAX_WIDTH = 96
-
-
-def continued(line: str, room: int) -> list[str]:
-    """A command in lines of at most ``room`` columns if its words allow; each but the last ends in a backslash.
-
-    An option stays with its value, and a redirection with its file.
-    """
-    words: list[str] = []
-    for word in re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", line):  # as shlex.join quotes
-        lonely = words and re.fullmatch(r">|-[^ ]*", words[-1])
-        if words and (word == "&" or (lonely and not word.startswith(("-", ">")))):
-            words[-1] += f" {word}"
-        else:
-            words.append(word)
-    lines = [""]
-    for word in words:
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if lines[-1] and len(longer) + 2 > room:
-            lines[-1] += " \\"
-            longer = f"  {word}"
-            lines.append("")
-        lines[-1] = longer
-    return lines
 
 
 class _Pipe(Console):
@@ -61,11 +37,9 @@ class Narrator:
         self._columns = shutil.get_terminal_size().columns if self._console.is_terminal else None
 
     def title(self, text: str) -> None:
-        """The first line."""
         self._print(text, "bold")
 
     def step(self, text: str) -> None:
-        """Begin a step."""
         self._steps += 1
         self._print("")
         for number, line in enumerate(self._wrapped(text, INDENT)):
@@ -77,30 +51,22 @@ class Narrator:
             self._print(indent + line)
 
     def command(self, line: str, prompt: str = "$") -> None:
-        """Print a command. A long line is continued with a backslash, so that it can be copied."""
-        room = min(self._columns or MAX_WIDTH, MAX_WIDTH) - len(INDENT) - len(prompt) - 1
-        for number, piece in enumerate(continued(line, room) if prompt == "$" else [line]):
-            self._print(f"{INDENT}{prompt if number == 0 else ' ' * len(prompt)} {piece}", "bold")
+        """Print a command, on one line, so that it can be copied."""
+        self._print(f"{INDENT}{prompt} {line}", "bold")
 
     def output(self, text: str) -> None:
         """Print a command's output. A narrow terminal cuts long lines."""
-        room = None if self._columns is None else self._columns - len(INDENT)
         for line in text.splitlines():
-            cut = room is not None and width(line) > room
-            self._print(INDENT + (line[: (room or 0) - 1] + "…" if cut else line.rstrip()))
+            self._print((INDENT + (line if self._columns is None else fit(line, self._columns - len(INDENT)))).rstrip())
 
     def check(self, text: str) -> None:
-        """Print a passed check."""
-        mark = "✓" if "utf" in self._console.encoding else "ok:"
-        self._marked(mark, "bold green", text)
+        self._marked("✓", "bold green", text)
 
     def failed(self, text: str) -> None:
-        """Print a failed check."""
-        self._marked("✗" if "utf" in self._console.encoding else "WRONG:", "bold red", text)
+        self._marked("✗", "bold red", text)
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """Show a spinner on a terminal."""
         if not self._console.is_terminal:
             yield
             return

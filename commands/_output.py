@@ -1,10 +1,7 @@
 """Rows → table, JSON, YAML or CSV. Every command prints its rows with this module.
 
-A table is aligned text with a header line. On a terminal Rich prints it, without spare columns and with long names cut;
-``wide`` keeps all of them. JSON is one array with a row on each line; YAML has the same objects. CSV has a header row,
-and a ``'`` before a text that a spreadsheet would run. A missing value is ``-`` in a table, ``null`` in JSON and YAML,
-and empty in CSV. Times are ISO 8601 in UTC. Control characters are visible in tables, and wherever stdout is a
-terminal; JSON, YAML and CSV in a file or a pipe are exact.
+On a terminal Rich prints tables, without spare columns and with long names cut; ``wide`` keeps all of them. Control
+characters are visible in tables, and wherever stdout is a terminal; JSON, YAML and CSV in a file or a pipe are exact.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from zkgroup.errors import UsageError, did_you_mean
 from zkgroup.text import duration_text, shortened, without_formula
 
 from ._error_output import printing
-from ._terminal_text import escape, fitting, json_escape, width
+from ._terminal_text import escape, fit, fitting, json_escape, width
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.responses import MessageAge
@@ -349,7 +346,6 @@ def _plain(value: object) -> str:
 
 
 def cell_text(value: object) -> str:
-    """A value as a cell of a table."""
     return "-" if value is None else shortened(escape(_plain(value)[: MAX_CELL + 1]), MAX_CELL) or "-"
 
 
@@ -392,10 +388,7 @@ def _fitted(
 def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[str], columns: int) -> list[int]:
     """The indexes of the columns to show. Spare ones are left out until the rest fits; those that still fit return.
     A long name that can be cut costs no column."""
-    rooms = [
-        max([width(name), *(min(width(cell_text(row[index])), WIDEST) for row in rows)])
-        for index, name in enumerate(names)
-    ]
+    rooms = [min(room, WIDEST) for room in _rooms(rows, names)]
     most = max(NARROWEST, min(WIDEST_NAME // 2, columns // 4))
     rooms = [min(room, most) if name.lower() in NARROWED else room for name, room in zip(names, rooms, strict=True)]
     kept = set(range(len(names)))
@@ -416,9 +409,7 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
 
 def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int, least: int) -> list[list[Any]]:
     """The rows with names and notes cut so that the table fits; to ``least`` columns where that is impossible."""
-    if not rows or max(width(line.rstrip("\n")) for line in _table_lines(rows, names)) <= columns:
-        return rows
-    rooms = [max(width(name), *(width(cell_text(row[index])) for row in rows)) for index, name in enumerate(names)]
+    rooms = _rooms(rows, names)
     gaps = len(GAP) * (len(names) - 1)
 
     def needed(room: int) -> int:
@@ -433,13 +424,17 @@ def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int, least: 
     ]
 
 
+def _rooms(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> list[int]:
+    return [max([width(name), *(width(cell_text(row[at])) for row in rows)]) for at, name in enumerate(names)]
+
+
 def _cut(value: Any, room: int, column: str) -> Any:
     """A note without its end, or a name without its middle: names differ at their ends."""
     text = "" if value is None else escape(_plain(value))
     if width(text) <= room:
         return value
     if column in ENDLESS:
-        return fitting(text, room - 1) + "…"
+        return fit(text, room)
     return f"{fitting(text, room // 2)}…{fitting(text[::-1], (room - 1) // 2)[::-1]}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints
 
@@ -107,14 +107,9 @@ ColumnsOption: TypeAlias = Annotated[
 NoHeaderOption: TypeAlias = Annotated[
     bool, option("--no-header", help="No line with the names of the columns, in tables and CSV.")
 ]
-GroupArgument: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False, autocompletion=complete_group),
-]
-OptionalGroupArgument: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group),
-]
+_group_argument = partial(typer.Argument, help="The consumer group.", show_default=False, autocompletion=complete_group)
+GroupArgument: TypeAlias = Annotated[str, _group_argument(metavar="GROUP")]
+OptionalGroupArgument: TypeAlias = Annotated[str | None, _group_argument(metavar="[GROUP]")]
 TopicsOption: TypeAlias = Annotated[
     list[str] | None,
     option("--topic", metavar="TOPIC", help="Only this topic; repeatable.", complete=complete_topic),

@@ -1,12 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP for commands that leave cleanly.
 
 By default a signal raises ``KeyboardInterrupt`` or ``Terminated`` wherever the command is. A command that has to clean
-up, such as a member that leaves its group, uses a request instead::
-
-    with StopRequest() as stop:
-        while not stop:
-            ...
-    return stop.exit_code
+up, such as a member that leaves its group, uses a ``StopRequest`` instead.
 """
 
 from __future__ import annotations

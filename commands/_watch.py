@@ -6,11 +6,11 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
     from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.groups.watch.group_watch import GroupWatch
-    from zkgroup.groups.watch.recording import Recorder
     from zkgroup.groups.watch.timeline import Event, Observation, WatchedFinding
 
     from ._watch_view import View
@@ -68,7 +67,7 @@ class WatchOptions:
         _option(
             "--replay",
             metavar="FILE",
-            help="Replay a recording; on a terminal keys step, jump and change the speed.",
+            help="Replay a recording; on a terminal keys step and jump.",
         ),
     ] = None
     picture: Annotated[
@@ -98,34 +97,31 @@ def watch_group(
     if record is not None:
         check_target(record)
     settings = connection(ctx)
-    with ExitStack() as stack:
-        stop = stack.enter_context(StopRequest())
-        watch = stack.enter_context(_opened(settings, group, store, topics, interval, on_screen=has_screen(output)))
-        first = _first(watch, stop)
-        if first is None:
-            return stop.exit_code
-        recorder: Recorder | None = None
-        if record is not None:
-            recorder = stack.enter_context(Recorder(record, Header(group, first.state.at, interval)))
-        waiting = [first]
+    on_screen = has_screen(output)
+    with (
+        StopRequest() as stop,
+        _opened(settings, group, store, topics, interval, on_screen=on_screen) as watch,
+    ):
+        first: Observation | None = None  # its errors are those of any command
+        while first is None:
+            if stop:
+                return stop.exit_code
+            first = watch.next(_POLL)
+        with Recorder(record, Header(group, first.state.at, interval)) if record else nullcontext() as recorder:
+            waiting = [first]
 
-        def next_observation(timeout: float = 0.0) -> Observation | None:
-            found = waiting.pop() if waiting else watch.next(timeout)
-            if found is None:
-                return None
-            if recorder is not None:
-                recorder.add(found.state, found.events)
-            return found
+            def next_observation(timeout: float = 0.0) -> Observation | None:
+                found = waiting.pop() if waiting else watch.next(timeout)
+                if found is not None and recorder is not None:
+                    recorder.add(found.state, found.events)
+                return found
 
-        if has_screen(output):
-            from ._watch_screen import show_live
-            from ._watch_view import View
+            if on_screen:
+                from ._watch_screen import show_live
+                from ._watch_view import View
 
-            def woken(wake: Callable[[], None]) -> None:
-                watch.news = wake
-
-            return show_live(view or View(group), next_observation, woken, stop)
-        return _lines(output, next_observation, stop)
+                return show_live(view or View(group), watch, next_observation, stop)
+            return _lines(output, next_observation, stop)
 
 
 def has_screen(output: Output) -> bool:
@@ -134,22 +130,14 @@ def has_screen(output: Output) -> bool:
 
 
 def _lines(output: Output, next_observation: Callable[[float], Observation | None], stop: StopRequest) -> int:
-    lines = EventLines(output, lambda: bool(stop))
+    lines = EventLines(output, stop)
     while not stop:
         entry = next_observation(_POLL)
         if entry is not None:
             lines.write(entry.events)
-        elif lines.is_unread:
+        elif reader_is_gone(lines.descriptor):
             return 0
     return stop.exit_code
-
-
-def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
-    """The first snapshot; its errors are those of any command. None after a stop request."""
-    while not stop:
-        if (found := watch.next(_POLL)) is not None:
-            return found
-    return None
 
 
 def _opened(
@@ -215,7 +203,7 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
             from ._watch_view import View
 
             return show_recording(View(recording.header.group), recording, stop)
-        lines = EventLines(output, lambda: bool(stop))
+        lines = EventLines(output, stop)
         for entry in recording.entries():
             lines.write(entry.events)
             if stop:
@@ -229,40 +217,30 @@ _MAX_WRITE: Final = 4096
 
 
 class EventLines:
-    """Writes events to stdout, one per line. ``is_stopping`` ends the wait for a reader that does not read."""
+    """Writes events to stdout, one per line. ``stop`` ends the wait for a reader that does not read."""
 
-    def __init__(self, output: Output, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, output: Output, stop: StopRequest) -> None:
         self._output = output
-        self._is_stopping = is_stopping
-        self._out = stdout_descriptor()
-        self._terminal = os.isatty(self._out)
+        self._stop = stop
+        self.descriptor = stdout_descriptor()
+        self._terminal = os.isatty(self.descriptor)
         self._write(stream_head(COLUMNS, output))
 
     def write(self, events: Iterable[Event]) -> None:
         """Write these events. Raises ``BrokenPipeError`` if the reader has closed the pipe."""
         self._write("".join(map(self._line, events)))
 
-    @property
-    def is_unread(self) -> bool:
-        """True if the reader has closed the pipe."""
-        return reader_is_gone(self._out)
-
     def _line(self, event: Event) -> str:
-        row = row_of(event)
+        time = iso_utc(event.at)
         if is_table(self._output):
             # Names may hold control characters and line breaks.
-            return f"{row['time']}  {event.kind:<18}  {one_line(event.message)}\n"
-        line = stream_line(row, self._output)
+            return f"{time}  {event.kind:<18}  {one_line(event.message)}\n"
+        values = (event.kind, event.member, event.topic, event.partition, event.before, event.after, event.seconds)
+        line = stream_line(dict(zip(COLUMNS, (time, *values, event.message), strict=True)), self._output)
         return escape_line(line, self._output) if self._terminal else line
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
-        while data and not self._is_stopping():
-            if select.select([], [self._out], [], _POLL)[1]:
-                data = data[os.write(self._out, data[:_MAX_WRITE]) :]
-
-
-def row_of(event: Event) -> dict[str, Any]:
-    """An event as in JSON."""
-    values = (event.kind, event.member, event.topic, event.partition, event.before, event.after, event.seconds)
-    return dict(zip(COLUMNS, (iso_utc(event.at), *values, event.message), strict=True))
+        while data and not self._stop:
+            if select.select([], [self.descriptor], [], _POLL)[1]:
+                data = data[os.write(self.descriptor, data[:_MAX_WRITE]) :]

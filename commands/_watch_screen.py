@@ -23,9 +23,11 @@ from ._terminal_text import one_line, width
 from ._watch_view import FilteredView, Style, View, frame
 
 if TYPE_CHECKING:
+    from zkgroup.groups.watch.group_watch import GroupWatch
     from zkgroup.groups.watch.recording import Recording
     from zkgroup.groups.watch.timeline import Observation
 
+    from ._groups_screen import GroupsPoller
     from ._signals import StopRequest
 
 #: A character, or the name of a key without one.
@@ -121,7 +123,6 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
         try:
             columns, lines = os.get_terminal_size(self._out)
         except OSError:
@@ -179,19 +180,13 @@ _MIN_FRAME_TIME: Final = 0.04
 _MAX_PENDING: Final = 300
 #: Snapshots before the one that a key jumps to, for rates and the history of lag.
 _BACK: Final = 60
-_SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
-#: Seconds that are waited for the next state of a recording at most.
-_MAX_WAIT: Final = 2.0
 
 
 def show_live(
-    view: View,
-    next_observation: Callable[[], Observation | None],
-    woken: Callable[[Callable[[], None]], None],
-    stop: StopRequest,
+    view: View, watch: GroupWatch, next_observation: Callable[[], Observation | None], stop: StopRequest
 ) -> int:
-    """Show what ``next_observation`` has, which gives the next state at once or None, until a key or a signal ends it;
-    the exit code. ``woken`` receives the function that wakes the screen."""
+    """Show what ``next_observation`` has, which gives the next state of the watch at once or None, until a key or a
+    signal ends it; the exit code."""
     pending: deque[Observation] = deque(maxlen=_MAX_PENDING)
 
     def take() -> bool:
@@ -204,72 +199,60 @@ def show_live(
         pending.clear()
         return True
 
-    with open_screen(view) as screen:
-        woken(screen.terminal.wake)
-        return screen.run(stop, take)
+    return show(view, stop, take, source=watch)
 
 
 def show_recording(view: View, recording: Recording, stop: StopRequest) -> int:
-    """Replay a recording on the terminal until a key or a signal; returns the exit code."""
-    view.more_keys = "←→ step  e event  +- speed  0-9 jump  "
-    with open_screen(view) as screen:
-        player = _Player(recording, view)
-        return screen.run(stop, player.play, player.press, player.wait)
+    """Show a recording on the terminal, state by state, until a key or a signal; returns the exit code."""
+    view.more_keys = "←→ step  e event  0-9 jump  "
+    return show(view, stop, lambda: False, press=_Player(recording, view).press)
 
 
-class Screen:
-    """Draws a view when it has changed, at most 25 times a second, and passes keys to it. ``draw``: the function of a
-    view, columns, lines and style that makes a frame."""
+def show(
+    view: FilteredView,
+    stop: StopRequest,
+    step: Callable[[], bool],
+    *,
+    draw: Callable[..., list[str]] = frame,
+    press: Callable[[Key], bool] = lambda key: False,
+    source: GroupWatch | GroupsPoller | None = None,
+) -> int:
+    """Show a view on the terminal until a key or a signal ends it; the exit code. Messages are shown in its note.
 
-    def __init__(self, terminal: Terminal, view: FilteredView, draw: Callable[..., list[str]]) -> None:
-        self.terminal = terminal
-        self._view = view
-        self._draw = draw
-        self._style = Style(colour=not os.environ.get("NO_COLOR"))
-        self._drawn = 0.0
-        self._stale = True
-
-    def run(
-        self,
-        stop: StopRequest,
-        step: Callable[[], bool],
-        press: Callable[[Key], bool] = lambda key: False,
-        wait: Callable[[], float] = lambda: MAX_KEY_WAIT,
-    ) -> int:
-        """Show the view until a key or a signal ends it; the exit code. ``step`` takes up what is new; ``press``
-        handles a key that is not the view's; both say whether anything has changed. ``wait``: seconds to the next."""
-        self._view.ended_by = ""
-        while not stop:
-            self._stale |= step()
-            for key in self._keys(wait()):
-                if self._view.ends(key):
-                    self._view.ended_by = key
-                    return 0
-                self._stale |= (not self._view.typing and press(key)) or self._view.press(key)
-        return stop.exit_code
-
-    def _keys(self, timeout: float) -> list[Key]:
-        if self._stale or self.terminal.stale:
-            left = self._drawn + _MIN_FRAME_TIME - time.monotonic()
-            if left > 0:
-                return self.terminal.keys(min(left, timeout))
-            self.terminal.draw(self._draw(self._view, *self.terminal.size, self._style))
-            self._drawn, self._stale = time.monotonic(), False
-        return self.terminal.keys(timeout)
-
-
-@contextmanager
-def open_screen(view: FilteredView, draw: Callable[..., list[str]] = frame) -> Iterator[Screen]:
-    """The screen of a view on the terminal; messages are shown in its note."""
+    It is drawn when it has changed, at most 25 times a second. ``step`` takes up what is new; ``press`` handles a key
+    before the view does; both say whether anything has changed. ``draw`` makes a frame of view, columns, lines and
+    style. ``source``: whose news wake the screen.
+    """
+    style = Style(colour=not os.environ.get("NO_COLOR"))
+    drawn, stale = 0.0, True
+    view.ended_by = ""
     with Terminal() as terminal, _messages_as_notes(view):
-        yield Screen(terminal, view, draw)
+        if source is not None:
+            source.news = terminal.wake
+        try:
+            while not stop:
+                stale |= step()
+                wait = MAX_KEY_WAIT
+                if stale or terminal.stale:
+                    wait = drawn + _MIN_FRAME_TIME - time.monotonic()
+                    if wait <= 0:
+                        terminal.draw(draw(view, *terminal.size, style))
+                        drawn, stale, wait = time.monotonic(), False, MAX_KEY_WAIT
+                for key in terminal.keys(wait):
+                    if view.ends(key):
+                        view.ended_by = key
+                        return 0
+                    stale |= (not view.typing and press(key)) or view.press(key)
+            return stop.exit_code
+        finally:
+            if source is not None:
+                source.news = lambda: None  # the terminal's pipe is closed next
 
 
 class _Player:
     def __init__(self, recording: Recording, view: View) -> None:
         self._recording = recording
         self._view = view
-        self._speed = _SPEEDS.index(1.0)
         self._seek(0)
 
     def _seek(self, number: int) -> None:
@@ -279,57 +262,29 @@ class _Player:
         self._view.restart()
         self._entries = self._recording.entries(start)
         self._number = start - 1
-        self._next: Observation | None = next(self._entries, None)
-        while self._next is not None and self._number < number:
-            self._step()
+        while self._number < number and self._step() is not None:
+            pass
 
     def _step(self) -> Observation | None:
         """On to the next state; None at the end."""
-        entry = self._next
+        entry = next(self._entries, None)
         if entry is not None:
             self._view.add(*entry)
             self._number += 1
-            self._next = next(self._entries, None)
-            gap = 0.0 if self._next is None else (self._next.state.at - entry.state.at) / 1000 / _SPEEDS[self._speed]
-            self._due = time.monotonic() + max(0.0, min(gap, _MAX_WAIT))
-        return entry
-
-    def play(self) -> bool:
-        """Show what is due, and the position; whether anything was due."""
-        is_due = not self._view.paused and self._next is not None and time.monotonic() >= self._due
-        if is_due:
-            self._step()
-        end = "" if self._next is not None else ", the end"
         name = one_line(str(self._recording.path))
-        self._view.note = (
-            f"state {self._number + 1} of {self._recording.states}{end}, {_SPEEDS[self._speed]:g} times as fast: {name}"
-        )
-        return is_due
-
-    def wait(self) -> float:
-        """How long nothing is due."""
-        if self._view.paused or self._next is None:
-            return MAX_KEY_WAIT
-        return max(0.0, min(MAX_KEY_WAIT, self._due - time.monotonic()))
+        self._view.note = f"state {self._number + 1} of {self._recording.states}: {name}"
+        return entry
 
     def press(self, key: Key) -> bool:
         """A key that is for the player; whether it was."""
         match key:
-            case "right" | ".":
-                self._view.paused = True
+            case "right" | "." | "p" | " ":
                 self._step()
             case "left" | ",":
-                self._view.paused = True
                 self._seek(self._number - 1)
             case "e":
-                self._view.paused = True
                 while (entry := self._step()) is not None and not entry.events:
                     pass
-            case "+" | "=":
-                self._speed = min(len(_SPEEDS) - 1, self._speed + 1)
-                self._due = time.monotonic()
-            case "-":
-                self._speed = max(0, self._speed - 1)
             case _ if len(key) == 1 and key in "0123456789":
                 self._seek(self._recording.states * int(key) // 10)
             case _:

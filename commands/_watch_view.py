@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from rich.cells import set_cell_size
 
 from zkgroup.groups.chart_axes import short_number
 from zkgroup.groups.watch.event_detector import waiting_for
@@ -17,12 +19,20 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, duration_text
 
 from ._output import Figure, fitted_lines, iso_utc, shown_age
-from ._terminal_text import escape, fitting, one_line, width
+from ._terminal_text import escape, fit, one_line, width
 
 if TYPE_CHECKING:
     from ._watch_screen import Key
 
-SORTS: Final = ("lag", "name", "owner", "rate")
+_Row: TypeAlias = tuple[TopicPartition, WatchedPartition, Rates]
+#: The orders of partitions. What is unknown comes last, and a partition without an owner first.
+_ORDERS: Final[dict[str, Callable[[_Row], Any]]] = {
+    "lag": lambda row: (row[1].lag is None, -(row[1].lag or 0), row[0]),
+    "name": lambda row: row[0],
+    "owner": lambda row: (row[1].owner is not None, row[1].owner or "", row[0]),
+    "rate": lambda row: (row[2].consumed is None, -(row[2].consumed or 0), row[0]),
+}
+SORTS: Final = tuple(_ORDERS)
 #: Events that are kept for the screen.
 MAX_EVENTS: Final = 500
 
@@ -69,7 +79,6 @@ class FilteredView(ABC):
         return True
 
     def ends(self, key: Key) -> bool:
-        """Whether a key ends the screen."""
         return key in ("interrupt", "hang-up") or (key == "q" and not self.typing)
 
     def _type(self, key: Key) -> None:
@@ -95,11 +104,10 @@ class View(FilteredView):
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.rebalancing_since: int | None = None
         self.paused = False
-        #: Keys in the last line besides those of every screen.
+        #: Keys of a recording, in place of the pause.
         self.more_keys = ""
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
-        """Take up the next state."""
         self.state = state
         self.trends.add(state)
         for event in events:
@@ -114,8 +122,7 @@ class View(FilteredView):
         self.state, self.trends, self.rebalancing_since = None, LagTrends(), None
         self.events.clear()
 
-    def rows(self) -> list[tuple[TopicPartition, WatchedPartition, Rates]]:
-        """The filtered partitions in their order."""
+    def rows(self) -> list[_Row]:
         if self.state is None:
             return []
         wanted = self.filter.lower()
@@ -124,15 +131,7 @@ class View(FilteredView):
             for key, p in self.state.partitions.items()
             if not wanted or wanted in f"{key} {p.owner or '-'}".lower()
         ]
-        match self.sort:
-            case "lag":
-                rows.sort(key=lambda row: (row[1].lag is None, -(row[1].lag or 0), row[0]))
-            case "name":
-                rows.sort(key=lambda row: row[0])
-            case "owner":
-                rows.sort(key=lambda row: (row[1].owner is not None, row[1].owner or "", row[0]))
-            case "rate":
-                rows.sort(key=lambda row: (row[2].consumed is None, -(row[2].consumed or 0), row[0]))
+        rows.sort(key=_ORDERS[self.sort])
         return rows
 
     def move(self, step: int | None) -> None:
@@ -165,8 +164,6 @@ OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A terminal's style."""
-
     colour: bool = True
 
     def style(self, text: str, name: str) -> str:
@@ -255,9 +252,8 @@ def _course(view: View, room: int) -> str:
 
 
 def _catch_up(state: WatchedGroup, rates: Rates) -> str:
-    if not state.lag or rates.produced is None or rates.consumed is None:
-        return ""
-    if any(p.is_lag_unknown for p in state.partitions.values()):
+    is_partial = any(p.is_lag_unknown for p in state.partitions.values())
+    if not state.lag or is_partial or rates.produced is None or rates.consumed is None:
         return ""
     gain = rates.consumed - rates.produced
     if gain <= 0:
@@ -324,7 +320,7 @@ def _out_of_sight(above: int, below: int) -> str:
     return f"{words}: arrows scroll, / filters, or make the window larger"
 
 
-def _cells(view: View, row: tuple[TopicPartition, WatchedPartition, Rates], length: int) -> tuple[Any, ...]:
+def _cells(view: View, row: _Row, length: int) -> tuple[Any, ...]:
     key, p, rates = row
     age = view.state.ages.get(key) if view.state is not None else None
     behind = Figure(shown_age(age) if age is not None else "0 s" if p.lag == 0 else "-")
@@ -343,23 +339,17 @@ def _judged(p: WatchedPartition, rates: Rates) -> str:
 
 def _events(view: View, columns: int, room: int, style: Style) -> list[str]:
     lines = []
-    recent = list(view.events)[-200:]
-    for (at, kind), group in groupby(recent, key=lambda event: (event.at, event.kind)):
-        lines.append((at, kind, _summed(list(group), view.group)))
-    found = ["", style.style("EVENTS", "head")]
-    for at, kind, words in lines[-(room - 1) :]:
-        found.append(style.style(fit(f"{_clock(at)}  {words}", columns), _OF_KIND.get(kind, "")))
-    return found
-
-
-def _summed(events: Sequence[Event], group: str) -> str:
-    words = escape(events[0].message).replace(f"{group}_", "")
-    return words if len(events) == 1 else f"{words}, and {len(events) - 1} more"
+    for (at, kind), group in groupby(list(view.events)[-200:], key=lambda event: (event.at, event.kind)):
+        first, *more = group
+        words = escape(first.message).replace(f"{view.group}_", "") + (f", and {len(more)} more" if more else "")
+        lines.append(style.style(fit(f"{_clock(at)}  {words}", columns), _OF_KIND.get(kind, "")))
+    return ["", style.style("EVENTS", "head"), *lines[-(room - 1) :]]
 
 
 def _keys(view: View, columns: int, style: Style) -> str:
-    pause, leave = "go on" if view.paused else "pause", "back" if view.is_inner else "quit"
-    words = f"{view.more_keys}s sort: {view.sort}  / filter  p {pause}  ↑↓ scroll  q {leave}"
+    pause = "" if view.more_keys else "p go on  " if view.paused else "p pause  "
+    leave = "back" if view.is_inner else "quit"
+    words = f"{view.more_keys}s sort: {view.sort}  / filter  {pause}↑↓ scroll  q {leave}"
     return keys_line(view, words, columns, style)
 
 
@@ -369,8 +359,7 @@ def keys_line(view: FilteredView, words: str, columns: int, style: Style) -> str
         words = f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)"
     elif view.filter:
         words += f"  filter: {escape(view.filter)}"
-    text = fit(words, columns)
-    return style.style(text + " " * (columns - width(text)), "keys")
+    return style.style(set_cell_size(fit(words, columns), columns), "keys")
 
 
 def _rate(rate: float | None) -> Figure:
@@ -385,10 +374,3 @@ def _short_name(name: str, group: str) -> str:
 def _clock(millis: int) -> str:
     text = iso_utc(millis)
     return f"{text[11:19]}Z" if text is not None else "?"
-
-
-def fit(text: str, room: int) -> str:
-    """The text, cut so that it takes no more columns; wide characters take two, and none is halved."""
-    if len(text) <= room and width(text) <= room:
-        return text
-    return fitting(text, room - 1) + ("…" if room > 0 else "")

@@ -13,7 +13,6 @@ from zkgroup.config.settings_table import STRATEGIES, Strategy
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
-from ._assignment_view import AssignmentView, show
 from ._completion import complete_member
 from ._context import open_registry, working
 from ._group_changes import CHANGE, ChangeOptions, change_of, with_change
@@ -129,9 +128,12 @@ def assign(
         read_plan_start,
         with_topics_read,
     )
-    from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
+    from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all, with_partitions
     from zkgroup.groups.findings.inspection import diagnose
     from zkgroup.groups.snapshot.snapshot_defects import damaged_topics
+    from zkgroup.protocol.names import validate_topic
+
+    from ._assignment_view import AssignmentView, show
 
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, options)
@@ -155,7 +157,8 @@ def assign(
         wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
         scenario, problems = with_topics_read(registry, scenario, wanted)
     existing = scenario.names
-    scenario = change_partitions(scenario, changes)
+    for topic, count in changes.partitions.items():
+        scenario = with_partitions(scenario, validate_topic(topic), count)
     problems += _unread(group, changes.partitions, existing, scenario.subscribed([base, *choices.values()]))
     if gone := sorted(scenario.subscribed([base, *choices.values()]) - scenario.names):
         problems.append(f"nothing is planned of topics that do not exist: {listed(gone)}")
@@ -211,6 +214,8 @@ def _execute(
     from zkgroup.groups.assignment.trigger_rebalance import trigger_rebalance
     from zkgroup.groups.assignment.what_if import plan_all, scenario_of
 
+    from ._assignment_view import AssignmentView, show
+
     assert start.snapshot is not None
     group = start.snapshot.group
     choices = accepted(start.inference, strategy, kafka_version)
@@ -225,35 +230,28 @@ def _execute(
         if strategy and kafka_version
         else f"{strategy or 'any strategy'} of {kafka_version or 'any release'}"
     )
-    error = _verdict(result, wanted, inference)
-    if error is not None:
-        raise error
+    _verify(result, wanted, inference)
 
 
-def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> VerificationError | None:
+def _verify(result: Rebalanced, wanted: str, inference: StrategyInference) -> None:
+    """Raise ``VerificationError`` unless the group rebalanced as a whole and came to the plan."""
     group = result.snapshot.group
     if not result.snapshot.members:
-        return VerificationError(f"group {group}: all members left meanwhile", "read their logs")
-    if not result.defects and not result.still:
-        return None
-    what = f"group {group}"
-    if result.defects:
-        what += f" did not come to the plan of {wanted}: {listed(result.defects, '; ')}"
+        raise VerificationError(f"group {group}: all members left meanwhile", "read their logs")
+    problems = []
     remedy = _suspicion(inference) if result.answered else "check that the clients of its registrations run"
+    if result.defects:
+        problems.append(f"did not come to the plan of {wanted}: {listed(result.defects, '; ')}")
     if result.still:
-        what += f"{';' if result.defects else ':'} {_still(result)}"
+        problems.append(f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s")
         remedy = (
             f"check the process of {listed(result.still)}: it may hang, or not watch its group, and while its session"
             " lasts no member can claim its partitions"
         )
     if unmended := [member.member for member in result.snapshot.members if member.error is not None]:
         remedy = f"mend the registration of {listed(unmended)} first"
-    return VerificationError(what, remedy)
-
-
-def _still(result: Rebalanced) -> str:
-    others = ", while others did" if result.answered else ""
-    return f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
+    if problems:
+        raise VerificationError(f"group {group}{'' if result.defects else ':'} {'; '.join(problems)}", remedy)
 
 
 def _suspicion(inference: StrategyInference) -> str:
@@ -262,10 +260,8 @@ def _suspicion(inference: StrategyInference) -> str:
         return "nothing is owned: read the logs of the members"
     if inference.exact:
         return f"the owners are the plan of {' or '.join(variant.text for variant in inference.exact)}"
-    if not inference.deviating:
-        return f"{listed(inference.blocked) or 'a member'} cannot get a share that another one owns"
-    deviating = listed(inference.deviating)
-    return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"
+    odd = listed(inference.deviating or inference.blocked) or "a member"
+    return f"the owners are nearly the plan of {best.text}: read the log of {odd}"
 
 
 T = TypeVar("T")
@@ -365,14 +361,4 @@ def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario
             with_streams(scenario, name, streams)  # raises for an invalid number
     for name, streams in changes.streams.items():
         scenario = with_streams(scenario, find_member(name, group, scenario.registrations), streams)
-    return scenario
-
-
-def change_partitions(scenario: Scenario, changes: Changes) -> Scenario:
-    """Add partitions to topics whose partitions are known."""
-    from zkgroup.groups.assignment.what_if import with_partitions
-    from zkgroup.protocol.names import validate_topic
-
-    for topic, count in changes.partitions.items():
-        scenario = with_partitions(scenario, validate_topic(topic), count)
     return scenario

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,27 +75,24 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
     zkgroup config check
     zkgroup config check -c prod
     """
+    from zkgroup.config.profiles import config_file, read_profiles
+
     flags = ctx.ensure_object(GlobalOptions).values
     if flags.keys() & {"cluster", "zookeeper", "bootstrap_server", "consumer_config"}:
         rows = _check(ctx, None)
     else:
-        names = _profiles()
+        path, asked_for = config_file(os.environ)
+        names = sorted(read_profiles(path, must_exist=asked_for))
+        if not names:
+            raise NotFoundError(
+                f"no cluster profile in {path}", "name a cluster: -z HOST:PORT/CHROOT, or write a profile"
+            )
         with ThreadPoolExecutor(MAX_AT_ONCE) as workers:
             rows = [row for found in workers.map(lambda name: _check(ctx, name), names) for row in found]
     print_rows(rows, CHECKED, output)
     if wrong := [row for row in rows if row.state == "wrong"]:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise VerificationError(f"{wrong[0].cluster}: {wrong[0].what}: {wrong[0].message}{more}")
-
-
-def _profiles() -> Sequence[str]:
-    from zkgroup.config.profiles import config_file, read_profiles
-
-    path, asked_for = config_file(os.environ)
-    names = sorted(read_profiles(path, must_exist=asked_for))
-    if not names:
-        raise NotFoundError(f"no cluster profile in {path}", "name a cluster: -z HOST:PORT/CHROOT, or write a profile")
-    return names
 
 
 def _check(ctx: typer.Context, name: str | None) -> list[Checked]:

@@ -6,7 +6,8 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,8 +17,7 @@ from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
 from zkgroup.text import counted
 
-from ._completion import complete_group, complete_topic
-from ._consumption import Consumption, Subscription, consume_plainly, load
+from ._completion import complete_group, complete_topic, complete_words
 from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
@@ -27,8 +27,9 @@ from ._signals import before_start
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.message_filter import Matcher, MessageFilter
-    from zkgroup.protocol.topic_filter import TopicFilter
     from zkgroup.schemas.field_schema import FieldSchema
+
+    from ._consumption import Subscription
 
 log = logging.getLogger("zkgroup.consume")
 
@@ -85,6 +86,7 @@ def consume(
         option(
             "--offset",
             metavar="earliest|latest|N|-N|@TIME",
+            complete=complete_words("earliest", "latest"),
             help="Where to start; with a group only where it has no offset stored. -N: the last N. By default latest, "
             "or earliest where auto.offset.reset is smallest.",
             panel=WHEN,
@@ -227,15 +229,22 @@ def consume(
         config = dataclasses.replace(config, auto_commit_enable=False)
     if timeout_ms is None and config.consumer_timeout_ms >= 0:
         timeout_ms = config.consumer_timeout_ms
-    load()
-    from zkgroup.clients.kafka.native_reader import reader_in_use
-    from zkgroup.connector import parse_start
+    with before_start():
+        from zkgroup.clients.kafka.native_reader import reader_in_use
+        from zkgroup.connector import parse_start
+        from zkgroup.protocol.znodes import is_escaped_twice
+
+        from ._consumption import Consumption, consume_plainly
+        from ._member_consumption import consume_as_member
 
     log.info("messages are read by the %s reader", reader_in_use() if wanted is None else "Python")
 
     subscription = _subscription(topics or [], whitelist, blacklist)
-    if subscription.filter is not None:
-        warn(ctx, _filter_notices(subscription.filter))
+    if subscription.filter is not None and is_escaped_twice(subscription.filter.expression):
+        # Backslashes that the shell did not need escaped: Java reads a doubled one as a backslash.
+        effect = "excludes" if subscription.filter.kind == "black_list" else "matches"
+        said = f"the filter '{subscription.filter.expression}' has a doubled backslash, which {effect} no topic: "
+        warn(ctx, [Notice(said + "no topic's name contains a backslash", Remedy("write a single one"))])
     where = "earliest" if from_beginning else offset
     if where is None and not member:
         where = "earliest" if config.auto_offset_reset == "smallest" else "latest"
@@ -249,10 +258,8 @@ def consume(
     asked = Consumption(settings, config, subscription, start, sink, timeout, until_end, unread)
     try:
         if member:
-            from ._member_consumption import Membership, consume_as_member
-
-            membership = Membership(coordinator, loaded.membership, streams, lambda text: done(ctx, text))
-            return consume_as_member(asked, membership)
+            report = partial(done, ctx)
+            return consume_as_member(asked, coordinator, streams, loaded.membership, report)
         return consume_plainly(asked, partition or [])
     finally:
         if wanted is not None:
@@ -282,8 +289,10 @@ def _subscription(topics: Sequence[str], whitelist: str | None, blacklist: str |
     from zkgroup.protocol.names import validate_topic
     from zkgroup.protocol.topic_filter import TopicFilter
 
-    given = {"topics": bool(topics), "--whitelist": whitelist is not None, "--blacklist": blacklist is not None}
-    named = [name for name, there in given.items() if there]
+    from ._consumption import Subscription
+
+    given = (("topics", topics or None), ("--whitelist", whitelist), ("--blacklist", blacklist))
+    named = [name for name, value in given if value is not None]
     if not named:
         raise UsageError("no topic is named", "name some, or give one of --whitelist and --blacklist")
     if len(named) > 1:
@@ -296,19 +305,6 @@ def _subscription(topics: Sequence[str], whitelist: str | None, blacklist: str |
     if blacklist is not None:
         return Subscription((), TopicFilter("black_list", blacklist))
     return Subscription(tuple(dict.fromkeys(map(validate_topic, topics))), None)
-
-
-def _filter_notices(topic_filter: TopicFilter) -> Iterator[Notice]:
-    """A warning about backslashes that the shell did not need escaped: Java reads a doubled one as a backslash."""
-    from zkgroup.protocol.znodes import is_escaped_twice
-
-    if is_escaped_twice(topic_filter.expression):
-        effect = "excludes" if topic_filter.kind == "black_list" else "matches"
-        yield Notice(
-            f"the filter '{topic_filter.expression}' has a doubled backslash, which {effect} no topic: no topic's name "
-            "contains a backslash",
-            Remedy("write a single one"),
-        )
 
 
 def _formatter(fmt: str | None, output: str, *, visible: bool) -> Formatter:

@@ -16,7 +16,6 @@ import typer
 from zkgroup.errors import Remedy, UsageError
 
 from ._completion import (
-    complete_folders,
     complete_group,
     complete_topic,
     complete_words,
@@ -173,7 +172,7 @@ def export(
             metavar="PARTS",
             help="partition, date, hour or none, with commas.",
             panel=FILES,
-            complete=complete_folders,
+            complete=complete_words("partition", "date", "hour", "none"),
         ),
     ] = None,
     time_zone: Annotated[

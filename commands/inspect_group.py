@@ -30,7 +30,6 @@ from ._group_views import (
     read_all_groups,
     read_one_group,
 )
-from ._history import read_points, show_history
 from ._html_report import ReportOption, report_page
 from ._monitoring import MonitoringOptions, catch_up, check, history_cluster, show_checks, write_metrics
 from ._output import (
@@ -102,8 +101,6 @@ _NEEDS: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(("columns", "no_header"), ("section",)),
 }
 BOTH = ("committed_zookeeper", "committed_kafka")
-# JSON is read by names: more of them do no harm.
-ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": behind_columns("json"), "findings": ("page",)}
 
 
 @with_options("watching", WatchOptions)
@@ -191,6 +188,8 @@ def inspect_group(
         remedy = "inspect one group, or list the partitions: --all --section partitions"
         raise UsageError("--topic and --all exclude each other", remedy)
     if group is not None and monitoring.history:
+        from ._history import show_history
+
         picture = watching.picture
         show_history(ctx, group, output, store=store, topics=topic or (), path=history_file, picture=picture)
         return None
@@ -245,9 +244,10 @@ def inspect_group(
             return None
         return show_checks(list(checks.values()), output, thresholds, every=every)
     if report is not None:
-        _write_report(
-            ctx, found[0], report, read_points(ctx, found[0].snapshot.group, store, topic or (), history_file)
-        )
+        from ._history import read_points
+
+        points = read_points(ctx, found[0].snapshot.group, store, topic or (), history_file)
+        _write_report(ctx, found[0], report, points)
     elif metrics != "-":
         _show(ctx, found, section, output, RowLayout.of(columns, no_header), every=every)
     warn(ctx, shared_warnings(one.snapshot for one in found))
@@ -280,11 +280,11 @@ def _show(
     every: bool,
 ) -> None:
     given = ctx.ensure_object(GlobalOptions)
-    if section is None and is_table(output) and every:
-        print_summary(found, given, output)
-        return
     if section is None and is_table(output):
-        print_overview(found[0], given, catch_up(ctx, found[0]), output)
+        if every:
+            print_summary(found, given, output)
+        else:
+            print_overview(found[0], given, catch_up(ctx, found[0]), output)
         return
     if section is None and has_objects(output):
         objects = [_object(one, given) for one in found]
@@ -300,13 +300,7 @@ def _show(
                 print_title(one.snapshot.group)
             print_findings(one.findings, given)
         return
-    columns = COLUMNS[chosen]
-    if chosen == "partitions" and any(one.store == "both" for one in found):
-        columns += BOTH
-    if has_objects(output):
-        columns += ONLY_JSON[chosen]
-    elif chosen == "partitions":
-        columns += behind_columns(output)
+    columns = _columns(chosen, found, output)
     spare = ("member", *SPARE, "owner") if chosen == "partitions" else SPARE
     if chosen == "findings" and not has_objects(output):
         columns = (*columns[:-1], Column("commands", (" && " if is_table(output) else "\n").join))
@@ -323,19 +317,26 @@ def _show(
         print_rows([row for _, row in rows], columns, output, spare=spare, layout=layout)
 
 
+def _columns(section: Section, found: Sequence[Inspection], output: Output) -> Columns:
+    """The columns of a section of these groups. JSON is read by names: more of them do no harm."""
+    if section == "partitions":
+        both = any(one.store == "both" for one in found)
+        return COLUMNS[section] + (BOTH if both else ()) + behind_columns(output)
+    return COLUMNS[section] + (("page",) if section == "findings" and has_objects(output) else ())
+
+
 def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Sequence[HistoryPoint]) -> None:
     from zkgroup.groups.changes import backup
     from zkgroup.groups.monitoring.lag_history import incident_events
     from zkgroup.groups.offset_files.atomic_file import write_atomically
 
     given, cluster = ctx.ensure_object(GlobalOptions), history_cluster(ctx)
-    saved = []
+    snapshot, own = one.snapshot, []
     for file in backup.backup_files():
         with suppress(ZkgroupError):
-            saved.append(backup.read(file))
-    snapshot = one.snapshot
-    own = [each for each in saved if (each.group, each.cluster.connect) == (snapshot.group, cluster)]
-    partitions = COLUMNS["partitions"] + (BOTH if one.store == "both" else ()) + behind_columns("table")
+            saved = backup.read(file)
+            if (saved.group, saved.cluster.connect) == (snapshot.group, cluster):
+                own.append(saved)
     page = report_page(
         snapshot.group,
         cluster,
@@ -346,7 +347,7 @@ def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Seque
         incident_events(snapshot, points, own),
         {
             "Members": (COLUMNS["members"], _rows(one, "members", given)),
-            "Partitions": (partitions, _rows(one, "partitions", given)),
+            "Partitions": (_columns("partitions", [one], "table"), _rows(one, "partitions", given)),
         },
     )
     write_atomically(str(path), page)
@@ -372,7 +373,6 @@ def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[A
 
 
 def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
-    both = BOTH if one.store == "both" else ()
     row = one.summary
     return {
         "group": one.snapshot.group,
@@ -386,12 +386,7 @@ def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
         "lag_unknown": row.lag_unknown,
         "lag_seconds": row.lag_seconds,
         "lag_seconds_at_least": row.lag_seconds_at_least,
-        **{
-            section: as_objects(
-                _rows(one, section, given), columns + (both if section == "partitions" else ()) + ONLY_JSON[section]
-            )
-            for section, columns in COLUMNS.items()
-        },
+        **{section: as_objects(_rows(one, section, given), _columns(section, [one], "json")) for section in COLUMNS},
     }
 
 

@@ -70,7 +70,12 @@ def topics(
         for name, its in rows.items()
     ]
     if topic is None:
-        _print_list(heads, output, RowLayout.of(columns, no_header))
+        layout = RowLayout.of(columns, no_header)
+        if is_table(output):
+            shown = [{**asdict(row), "retention": _retention(row), "groups": len(row.groups)} for row in heads]
+            print_rows(shown, (*HEAD, "retention", "groups"), output, spare=_SPARE, layout=layout)
+        else:
+            print_rows(heads, (*HEAD, *CONFIGS, "groups"), output, layout=layout)
     elif is_table(output):
         _print_topic(heads[0], rows[topic], _group_rows(topic, readers.get(topic, [])), output)
     elif has_objects(output):
@@ -108,14 +113,6 @@ def _read(
         shown = {} if topic is None else logs
         snapshots = read_groups(registry, kafka=kafka, logs=shown, timeout=settings.timeout)
     return found, logs, configs, list(snapshots)
-
-
-def _print_list(rows: list[TopicRow], output: Output, layout: RowLayout) -> None:
-    if not is_table(output):
-        print_rows(rows, (*HEAD, *CONFIGS, "groups"), output, layout=layout)
-        return
-    shown = [{**asdict(row), "retention": _retention(row), "groups": len(row.groups)} for row in rows]
-    print_rows(shown, (*HEAD, "retention", "groups"), output, spare=_SPARE, layout=layout)
 
 
 def _print_topic(row: TopicRow, partitions: list[Any], groups: list[dict[str, Any]], output: Output) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from importlib import metadata
 from typing import Annotated
 
@@ -41,7 +42,9 @@ def versions() -> dict[str, str | None]:
 
     found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
-        found[name] = _installed(name)
+        found[name] = None
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
         if name == "confluent-kafka":
             found |= _native_parts()
     return found | {"java": first_java()}
@@ -52,13 +55,6 @@ def summary() -> str:
     found = versions()
     shown_versions = [f"{name} {found[name]}" for name in SHOWN if found[name] is not None]
     return f"zkgroup {__version__}\n{', '.join(shown_versions)}"
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _native_parts() -> dict[str, str | None]:

@@ -142,7 +142,7 @@ def outputs() -> dict[str, Any]:
         "members": row(MemberRow, inspect_group.COLUMNS["members"]),
         "partitions": row(
             PartitionRow,
-            (*inspect_group.COLUMNS["partitions"], *inspect_group.BOTH, *inspect_group.ONLY_JSON["partitions"]),
+            (*inspect_group.COLUMNS["partitions"], *inspect_group.BOTH, *in_time),
             inspect_group.BOTH,
         ),
         "findings": {

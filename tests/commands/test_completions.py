@@ -72,8 +72,6 @@ def test_words_of_an_option() -> None:
     assert offered("zkgroup consume orders --offset l") == ["latest"]
     assert offered("zkgroup export orders --compression ") == ["gzip", "lz4", "none", "snappy", "zstd"]
     assert offered("zkgroup export orders --partition-by ") == ["date", "hour", "none", "partition"]
-    assert offered("zkgroup export orders --partition-by partition,") == ["partition,date", "partition,hour"]
-    assert offered("zkgroup export orders --partition-by partition,h") == ["partition,hour"]
     assert offered("zkgroup inspect-group --explain offset-b") == ["offset-before-start", "offset-beyond-end"]
     assert set(offered("zkgroup inspect-group --explain ")) == set(KINDS)
 
@@ -132,16 +130,6 @@ def test_topics_and_members(cluster: Sandbox, groups: Groups, topic: str) -> Non
     for line in ("consume ", "offsets g --topic ", "reset-offsets g --topic ", "unsubscribe g --topic ", "export "):
         wait_until(lambda: offered(f"zkgroup {line}{topic[:-1]}", **zookeeper).count(topic) == 1, 60, line)  # noqa: B023
     wait_until(lambda: offered(f"zkgroup assign {group} --without ", **zookeeper) == [f"{group}_one"], 60)
-
-
-def test_partitions(cluster: Sandbox, make_topic: Callable[..., str]) -> None:
-    """Behind a topic's colon its partitions, one by one; of a topic that is not there nothing, and no files."""
-    topic, zookeeper = make_topic(3), {"ZKGROUP_ZOOKEEPER": cluster.connect}
-    for command in ("offsets g", "reset-offsets g", "unsubscribe g", "copy-group a b"):
-        for numbers, whole in (("", ["0", "1", "2"]), ("0,", ["0,0", "0,1", "0,2"]), ("0-2,1", ["0-2,1"]), ("7", [])):
-            line, expected = f"zkgroup {command} --topic {topic}:{numbers}", [f"{topic}:{one}" for one in whole]
-            wait_until(lambda: offered(line, **zookeeper) == expected, 60, line)  # noqa: B023
-    assert offered("zkgroup offsets g --topic nosuch:", **zookeeper) == []
 
 
 def test_servers_that_hang_cost_less_than_a_second() -> None:
@@ -215,7 +203,6 @@ def test_a_shell_completes(
             (f"zkgroup consume {topic[:-1]}", f"zkgroup consume {topic}"),
             (f"zkgroup assign {group} --without ta", f"zkgroup assign {group} --without {group}_one"),
             ("zkgroup owners g -c sandbox:tests-z", "zkgroup owners g -c sandbox:tests-zookeeper"),
-            (f"zkgroup offsets g --topic {topic}:", f"zkgroup offsets g --topic {topic}:0"),
             ("zkgroup offsets g --topic nosuch:0", "zkgroup offsets g --topic nosuch:0"),
             ("zkgroup export t --from t:0=0", "zkgroup export t --from t:0=0"),
             ("zkgroup inspect-group --explain split", "zkgroup inspect-group --explain split-group"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from support import wait_until
 
 from zkgroup.commands._demo import ReadingCheck, check_reading, export_defects, messages, parse_printed
-from zkgroup.commands._narrator import Narrator, continued
+from zkgroup.commands._narrator import Narrator
 from zkgroup.protocol.names import TopicPartition
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -130,7 +129,7 @@ def test_a_pipe_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words are wrapped, commands continued, tables cut; NO_COLOR leaves out the colours."""
+    """Words are wrapped, tables cut, commands whole; NO_COLOR leaves out the colours."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -140,21 +139,9 @@ def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None
     shown = narrate(Terminal())
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", shown)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
-    assert max(map(len, lines)) <= 60
+    assert max(len(line) for line in lines if "$" not in line) <= 60
     assert "   1  " + "x" * 53 + "…" in lines
-    assert "   $ zkgroup -c sandbox consume --group shop \\" in lines
-
-
-WORDS = st.text(st.sampled_from("ab-'|% \\"), min_size=1, max_size=8)
-
-
-@given(st.lists(WORDS, min_size=1, max_size=12), st.integers(10, 60))
-def test_a_continued_command_is_the_same_command(words: list[str], room: int) -> None:
-    """A shell that reads the lines gets the words of the one line; lines are short unless one word is too long."""
-    line = shlex.join(words)
-    pieces = continued(line, room)
-    assert shlex.split("\n".join(pieces).replace("\\\n", "\n")) == words
-    assert all(len(piece) <= room or " " not in piece[2:-2] or "'" in piece or "-" in piece for piece in pieces)
+    assert "   $ zkgroup -c sandbox consume --group shop --whitelist 'orders|payments' > file.txt &" in lines
 
 
 # The whole of it
