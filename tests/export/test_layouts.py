@@ -87,23 +87,6 @@ def test_many_small_ranges_make_one_file(
         in_process(group, topic)
 
 
-def test_verification_reads_the_rows_of_files_with_several_ranges(
-    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    """A row that is doubled, and another that is gone, leave footer and count as they were: still seen."""
-    topic, out = make_topic(3), tmp_path / "out"
-    fill(topic, 30, 3)
-    in_process(unique("group"), topic, layout=LayoutOptions(()))
-    (path,) = out.rglob("*.parquet")
-    whole = pq.ParquetFile(path)
-    table = whole.read()
-    forged = pa.concat_tables([table.slice(0, 12), table.slice(11, 1), table.slice(13)])
-    assert forged.num_rows == table.num_rows
-    pq.write_table(forged.replace_schema_metadata(whole.metadata.metadata), path)
-    assert any("offset 1 of partition 1 is not where its ranges put it" in why for why in problems(out))
-
-
 def test_times_that_no_calendar_has_are_verified(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     tmp_path: Path,

@@ -1,9 +1,8 @@
 """Is everything there, once? Compares the records of the log with the files of a destination, and names the commands
 that mend what is found.
 
-Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
-of each row group. Of one with several also the offsets of its rows, and of those that others have put into a
-table in place of the export's. Values are not read. Nothing is changed.
+Of a file nothing is read but its footer: what it says of itself, and how many rows it has; and the offsets of those
+that others have put into a table in place of the export's. Values are not read. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -129,14 +128,12 @@ class _Verification:
     def _find(
         self, partition: TopicPartition, tag: str | None, ends: Interval, why: str, mend: Mend | None, group: str | None
     ) -> None:
-        """A problem of a partition."""
         row = VerifyRow(*partition, *ends, problem=why, group=group, mend=mend)
         self._account(partition, tag, group or "").problems.append(row)
 
     # --- records ----------------------------------------------------------------------------------------------------
 
     def read_records(self) -> None:
-        """Enter all records that can be read."""
         destination = self._destination
         for group in destination.groups():
             records = list(self._records(group))
@@ -271,7 +268,6 @@ class _Verification:
     # --- offsets, and rows ------------------------------------------------------------------------------------------
 
     def compare_offsets(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Compare a group's offsets with where its exports end."""
         newest = self.newest[group]
         for partition, offset in offsets.items():
             coverage = newest.coverage[partition.topic]
