@@ -134,7 +134,6 @@ def test_what_executors_lack_is_one_line(
 @pytest.mark.parametrize(
     ("user", "conf", "said"),
     [
-        ("admin", (), "has no image for its executors: name one with --conf spark.kubernetes."),
         ("admin", (*IMAGE, "--conf", "spark.kubernetes.namespace=nowhere"), 'Message: namespaces "nowhere" not found:'),
         ("guest", IMAGE, 'User "guest" cannot create resource "configmaps" in API group "" in the namespace'),
         ("nobody", IMAGE, "Message: Unauthorized: its log:"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zkgroup.config.setting_files import parse_properties
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.spark.spark_failures import hopeless_start, job_failure, no_executor, start_failure
+from zkgroup.export.spark.spark_failures import job_failure, no_executor, start_failure
 from zkgroup.export.spark.spark_properties import (
     choose_master,
     encode_properties,
@@ -131,23 +131,6 @@ def test_what_kubernetes_repeats_of_its_answer_is_left_out() -> None:
         "Spark does not start on k8s://https://a:1: Failure executing: POST at: https://a:1/api/v1/pods. Message: pods "
         'is forbidden: User "export" cannot create resource "pods"'
     )
-
-
-def test_a_start_without_hope_is_reported_at_once() -> None:
-    """Spark goes on trying for minutes; what only takes its time is waited for."""
-    log = (
-        "WARN ExecutorPodsSnapshotsStoreImpl: Exception when notifying snapshot subscriber.\n"
-        "org.apache.spark.SparkException: Must specify the executor container image\n"
-    )
-    error = hopeless_start("k8s://https://a:1", log, lambda: "/tmp/log")
-    assert isinstance(error, UsageError)
-    assert "k8s://https://a:1 has no image" in error.message
-    assert "spark.kubernetes.container.image=" in str(error.remedy)
-    other = hopeless_start("spark://a:1", "java.io.InvalidClassException: x; local class incompatible", lambda: "/l")
-    assert other is not None
-    assert other.message == "the Spark master spark://a:1 is of another release than pyspark here"
-    assert str(other.remedy).endswith("Spark's log: /l")
-    assert hopeless_start("k8s://https://a:1", "WARN Utils: Set SPARK_LOCAL_IP", lambda: "/tmp/log") is None
 
 
 def test_pods_that_do_not_run_are_inspected_with_kubernetes_own_tool() -> None:

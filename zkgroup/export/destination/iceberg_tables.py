@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -241,36 +240,21 @@ class IcebergTables(CommittedTables):
     def _find(self, topic: str) -> Any:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        path = self._store.address
-        if not self._layout.catalog_name and isinstance(path, Path) and not (path / CATALOG).exists():
+        is_own, path = not self._layout.catalog_name, Path(str(self._store.address))
+        if is_own and not (path / CATALOG).exists():
             return None  # nothing is made by reading
-        self._refuse_moved(topic)
         try:
-            return self._open_catalog().load_table(self._identifier(topic))
+            table = self._open_catalog().load_table(self._identifier(topic))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
-
-    def _refuse_moved(self, topic: str) -> None:
-        """Raise ``RefusedError`` where the destination's own catalog has a table of another place: its files name each
-        other by whole paths."""
-        path = self._store.address
-        if self._layout.catalog_name or not isinstance(path, Path):
-            return
-        query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
-        *space, name = self._identifier(topic)
-        with contextlib.closing(sqlite3.connect(path / CATALOG)) as catalog:
-            try:
-                found = catalog.execute(query, (".".join(space), name)).fetchone()
-            except sqlite3.OperationalError:  # it has no such table yet, or pyiceberg says what is wrong with it
-                return
-        there = Path(found[0].removeprefix("file:")).resolve() if found else None
-        if there is not None and path.resolve() not in there.parents:
-            place = there.parents[2]  # of TOPIC/metadata/FILE
+        place = Path(table.location().removeprefix("file://")).parent
+        if is_own and table.properties.get(_TOPIC) == topic and place.resolve() != path.resolve():
             raise RefusedError(
                 f"{self._destination} was moved or copied from {place}: its Iceberg tables and their catalog name "
                 "files by whole paths",
-                f"export with --to {place}; where it was moved, move it back first",
+                f"export with --to {place}",
             )
+        return table
 
 
 def _run_in(snapshot: Any, group: str) -> int | None:

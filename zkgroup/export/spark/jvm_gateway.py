@@ -145,12 +145,10 @@ class SparkJvm:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it."""
         return self._process is not None and (self._process.poll() or 0) < 0
 
     @property
     def end_of_life(self) -> str:
-        """How it ended."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return "runs"

@@ -81,7 +81,12 @@ class SparkJobs:
         self._scratch = folder = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
         try:
             if self._log is not None:
-                self._log_start = _size_for_appending(self._log)
+                try:
+                    with self._log.open("ab") as file:
+                        self._log_start = file.tell()
+                except OSError as error:
+                    what = f"cannot write {self._log}: {error.strerror or error}"
+                    raise UsageError(what, "check --log") from None
             self._jvm = SparkJvm(folder, self._log_file(folder))
             self._start(folder, self._jvm)
         except BaseException:
@@ -99,10 +104,6 @@ class SparkJobs:
         try:
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
             while not self._started.wait(_POLL):
-                if is_cluster(self._master):
-                    hopeless = spark_failures.hopeless_start(self._master, self._log_text(), self._keep_log)
-                    if hopeless is not None:
-                        raise hopeless
                 if time.monotonic() > deadline:
                     raise spark_failures.silent_master(self._master, self._timeout, self._keep_log())
         except BaseException:
@@ -166,7 +167,6 @@ class SparkJobs:
 
     @property
     def context(self) -> Any:
-        """The SparkContext, while open."""
         return self._context
 
     # --- its log ----------------------------------------------------------------------------------------------------
@@ -242,8 +242,7 @@ class SparkJobs:
             job.start()
             while not job.finished(_POLL):
                 if self._is_cluster and job.idle_seconds() > self._timeout:
-                    hopeless = spark_failures.hopeless_start(context.master, self._log_text(), self._keep_log)
-                    raise hopeless or spark_failures.no_executor(context.master, self._timeout, self._keep_log())
+                    raise spark_failures.no_executor(context.master, self._timeout, self._keep_log())
                 answers = results.value
                 for answer in answers[len(seen) :]:
                     done(done_or_raise(answer))
@@ -314,14 +313,6 @@ def pack_code(target: Path) -> Path:
             for path in sorted((root / part).glob("*.py")):
                 archive.write(path, Path("zkgroup", path.relative_to(root)))
     return target
-
-
-def _size_for_appending(log: Path) -> int:
-    try:
-        with log.open("ab") as file:
-            return file.tell()
-    except OSError as error:
-        raise UsageError(f"cannot write {log}: {error.strerror or error}", "check --log") from None
 
 
 def _quieten_accumulators(context: Any) -> None:

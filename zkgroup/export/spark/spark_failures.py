@@ -26,23 +26,6 @@ _OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
 GAVE_UP: Final = "All masters are unresponsive"
 
 
-def hopeless_start(master: str, log: str, keep: Callable[[], str]) -> ZkgroupError | None:
-    """Why Spark, which goes on trying, will not start; None while it may. ``keep`` keeps its log, where it tells more,
-    and says where."""
-    if "local class incompatible" in log:  # again and again, of a master that speaks as another release does
-        return UsageError(
-            f"the Spark master {master} is of another release than pyspark here",
-            f"install the pyspark of that release (4.0 or later); Spark's log: {keep()}",
-        )
-    if "Must specify the executor container image" in log:
-        return UsageError(
-            f"{master} has no image for its executors",
-            "name one with --conf spark.kubernetes.container.image=IMAGE: with Spark, and with a Python that has "
-            "confluent-kafka, pyarrow and orjson",
-        )
-    return None
-
-
 def no_master(master: str, kept: str) -> ZkgroupError:
     """Something takes connections there, and no applications."""
     return UnreachableError(
@@ -52,7 +35,8 @@ def no_master(master: str, kept: str) -> ZkgroupError:
 
 
 def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> ZkgroupError:
-    """Why Spark does not start. ``log``: what it wrote; ``why``: all that pyspark raised; ``keep``: as above."""
+    """Why Spark does not start. ``log``: what it wrote; ``why``: all that pyspark raised; ``keep`` keeps its log, where
+    it tells more, and says where."""
     if _OLD_JAVA.search(log):
         return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
     if GAVE_UP in log:
