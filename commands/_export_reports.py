@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, VerificationError, ZkgroupError
 
-from ._context import connection, done, open_registry, warn
+from ._context import connection, open_registry, warn
 from ._output import Output, print_rows, time_column
 
 if TYPE_CHECKING:
@@ -30,24 +30,15 @@ VERIFY = ("topic", "partition", "start", "end", "rows", "undecodable", "gaps", "
 def show_status(
     ctx: typer.Context, settings: ConnectionSettings, group: str | None, to: str | None, output: Output
 ) -> None:
-    """What is under way or unfinished, of one destination if ``to`` names it; how many others there are. And the names
-    of its tables, where they are not those of their topics."""
-    from zkgroup.export.checks.run_reports import renamed_tables, status
+    """What is under way or unfinished, also what only the destination ``to`` knows of."""
+    from zkgroup.export.checks.run_reports import status
     from zkgroup.export.destination.run_log import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
-    from zkgroup.text import are, counted, listed
 
     destination = None if to is None else Destination(open_store(parse_address(to)))
     with open_registry(settings) as registry:
-        found = status(registry, group, destination)
-    print_rows([row for row in found if not row.is_elsewhere], STATUS, output)
-    if others := [row for row in found if row.is_elsewhere]:
-        places = listed(sorted({str(row.output) for row in others}))
-        what = f"{counted(len(others), 'other export')} {are(len(others))} under way or unfinished"
-        warn(ctx, [f"{what} elsewhere ({places}): --status without --to shows all"])
-    for topic, table in renamed_tables(destination).items() if destination is not None else ():
-        done(ctx, f"topic {topic} is the table {table}")
+        print_rows(status(registry, group, destination), STATUS, output)
 
 
 def show_destination(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import warnings
@@ -219,14 +218,12 @@ def export(
     if sum((status, history, verify, backfill, abandon)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --abandon exclude each other", "choose one")
     check_options(ctx, dict.fromkeys(("status", "history", "verify"), ("group", "to", "output")))
-    if math.isnan(spark_timeout):
-        raise UsageError("--spark-timeout nan is no time", "write it in seconds, like 120")
-    if str(spark_log) == "-":  # standard output is for the rows
-        raise UsageError("--log - is no file", "name one, like spark.log")
-    spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
     from zkgroup.export.model.layout import LayoutOptions, parse_compression, parse_parts, parse_zone
+    from zkgroup.export.spark.spark_properties import read_spark_properties
 
+    spark = {} if properties_file is None else read_spark_properties(properties_file)
+    spark |= parse_key_values(conf or (), "--conf")
     parse_compression(compression)
     parts = None if partition_by is None else parse_parts(partition_by)
     zone = None if time_zone is None else parse_zone(time_zone)
@@ -355,12 +352,6 @@ def _required(value: str | None, option: str) -> str:
     if value is None:
         raise UsageError(f"export needs {option}", Remedy("see its options", ("export", "--help")))
     return value
-
-
-def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    from zkgroup.export.spark.spark_properties import read_spark_properties
-
-    return {**({} if file is None else read_spark_properties(file)), **parse_key_values(given, "--conf")}
 
 
 def _size(text: str, option: str) -> int:

@@ -144,8 +144,6 @@ def test_a_beginning_behind_the_log_is_not_the_groups(
     [
         (("--until", "earliest"), "--until 'earliest' is no place to stop at: write committed, end"),
         (("--until", "latest"), "--until 'latest' is no place to stop at: write committed, end"),
-        (("--spark-timeout", "nan"), "--spark-timeout"),
-        (("--log", "-"), "--log - is no file"),
         (("--on-mismatch", "earliest"), "--on-mismatch"),
     ],
 )
@@ -173,7 +171,6 @@ def test_times_before_1970_are_before_everything(
     here = (topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect, "--output", "csv")
     done = run("export", *here, "--from", "@1960-01-01", "--until", "@1960-01-02T00:00:00+02:00")
     assert done.returncode == 0, done.stderr
-    assert "nothing that is left to export is known to lie before --until @1960-01-02T00:00:00+02:00" in done.stderr
     assert [line.split(",")[1:5] for line in done.stdout.splitlines()[1:]] == [
         [str(number), "0", "0", "0"] for number in range(2)
     ]

@@ -34,7 +34,7 @@ none                the record in ``log/G``, files           removes ``runs/G/RU
 Each step is also a *point*: ``run_export(passed=…)`` is called at each. Tests find all points so, and kill the process
 there.
 
-The folders are layers; each one's docstring names its modules:
+The folders are layers:
 
     model ← stores ← {tasks ← spark, destination ← planning} ← run ← checks
 """

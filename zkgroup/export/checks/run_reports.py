@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +9,8 @@ from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.run_log import TOPICS, Destination, LogEntry
+from zkgroup.export.destination.run_log import Destination, LogEntry
 from zkgroup.export.model.accounting import total
-from zkgroup.export.model.layout import table_name
 from zkgroup.export.model.run_record import DamagedDocumentError, Pointer, RunRecord, decode_pointer
 from zkgroup.export.planning.group_state import child_names
 from zkgroup.export.run.claim import read_holder
@@ -26,8 +24,7 @@ class StatusRow:
     """What is under way for a group. ``state``: ``running``; ``killed``: its process on this host is gone, and its
     session has not ended yet; ``unfinished``: no process works on it. ``step``: ``planning``, ``planned``, ``decided``,
     ``unreadable``, or ``left``: ZooKeeper knows nothing of it, and the destination has its folder. ``since``: when the
-    work began, milliseconds since 1970. ``is_elsewhere``: whether it is for another destination than the one asked
-    about."""
+    work began, milliseconds since 1970."""
 
     group: str
     run: str | None
@@ -38,7 +35,6 @@ class StatusRow:
     since: int | None
     output: str | None
     advice: str
-    is_elsewhere: bool = False
 
 
 _AGAIN: Final = {
@@ -46,7 +42,7 @@ _AGAIN: Final = {
     "planned": "run the same command again: it plans anew; nothing was decided",
     "decided": "run the same command again: it publishes and commits what was read",
 }
-_LEFT: Final = "the next export removes it, unless it was written to the end and nobody has exported its messages since"
+_LEFT: Final = "the next export removes it, unless it was written to the end"
 
 
 def status(registry: Registry, group: str | None = None, destination: Destination | None = None) -> list[StatusRow]:
@@ -61,42 +57,27 @@ def status(registry: Registry, group: str | None = None, destination: Destinatio
     return [row for row in rows if row is not None]
 
 
-def renamed_tables(destination: Destination) -> dict[str, str]:
-    """The tables of a destination whose names are not those of their topics, by topic; none where its layout cannot be
-    read."""
-    with contextlib.suppress(ZkgroupError):
-        if (layout := destination.layout()) is not None and layout.format == "iceberg":
-            return {
-                topic: f"{layout.namespace}.{name}"
-                for topic in destination.store.names(TOPICS)
-                if (name := table_name(topic)) != topic
-            }
-    return {}
-
-
 def _status_row(registry: Registry, group: str, node: object, destination: Destination | None) -> StatusRow | None:
     """The state that the ``node`` of a group's pointer and its lock have; None where nothing is under way."""
     path = znodes.export_state(group)
-    if isinstance(node, Failure) and node.code is Code.NO_NODE:
-        return _left(group, destination)
-    holder = read_holder(registry, group)
     pointer: Pointer | None = None
-    step, advice = "planning", ""
+    unreadable = ""
     if isinstance(node, Node):
         try:
             pointer = decode_pointer(path, node.data)
         except ZkgroupError as error:
-            step, advice = "unreadable", str(error)
-    elif isinstance(node, Failure):
-        step, advice = "unreadable", f"znode {path} cannot be read: {node.code.value}"
-    if pointer is not None:
-        step = pointer.state
-    if holder is None and pointer is None and step != "unreadable":
-        return _left(group, destination)
-    host, pid, since = (holder.host, holder.pid, holder.since) if holder else (None, None, None)
+            unreadable = str(error)
+    elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
+        unreadable = f"znode {path} cannot be read: {node.code.value}"
+    holder = read_holder(registry, group) if isinstance(node, Node) or unreadable else None
+    if holder is None and pointer is None and not unreadable:
+        left = destination.leftover_runs(group) if destination is not None else []
+        if not left:
+            return None
+        return StatusRow(group, left[-1], "unfinished", "left", None, None, None, str(destination), _LEFT)
+    step = "unreadable" if unreadable else "planning" if pointer is None else pointer.state
+    host, pid, since = (holder.host, holder.pid, holder.since) if holder is not None else (None, None, None)
     is_killed = holder is not None and holder.is_killed
-    if not advice:
-        advice = "wait until it is done" if holder and not is_killed else _AGAIN[step]
     return StatusRow(
         group,
         pointer.run if pointer is not None else None,
@@ -106,24 +87,8 @@ def _status_row(registry: Registry, group: str, node: object, destination: Desti
         pid,
         since,
         pointer.output if pointer is not None else None,
-        advice,
-        _is_elsewhere(group, pointer, destination),
+        unreadable or ("wait until it is done" if holder is not None and not is_killed else _AGAIN[step]),
     )
-
-
-def _left(group: str, destination: Destination | None) -> StatusRow | None:
-    """A run's folder that ZooKeeper knows nothing of."""
-    left = destination.leftover_runs(group) if destination is not None else []
-    if destination is None or not left:
-        return None
-    return StatusRow(group, left[-1], "unfinished", "left", None, None, None, destination.store.uri, _LEFT)
-
-
-def _is_elsewhere(group: str, pointer: Pointer | None, destination: Destination | None) -> bool:
-    """Whether a run is for another destination: one place has many names, so its folder counts, too."""
-    if pointer is None or destination is None or pointer.output == destination.store.uri:
-        return False
-    return pointer.run not in destination.leftover_runs(group) and not destination.is_logged(group, pointer.run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,19 +194,15 @@ class ExportedCoverage:
     ) -> dict[str, TopicCoverage]:
         """``own``: the group's newest record. Raises ``RefusedError`` where a table has less of what another group has
         exported."""
-        found = dict(own.coverage) if own is not None else {}
+        found: dict[str, TopicCoverage] = {}
         if own is not None:
-            found |= {topic: self._of_topic(own, topic) for topic in owners if topic in own.coverage}
-        others = {
-            owner.group
-            for some in owners.values()
-            for owner in some
-            if owner.cluster in clusters and owner.group != self._group
-        }
-        newest = {other: self._destination.newest(other) for other in sorted(others)}
+            found = {**own.coverage, **{topic: self._of_topic(own, topic) for topic in owners if topic in own.coverage}}
+        newest: dict[str, RunRecord | None] = {self._group: None}
         for topic, some in owners.items():
             for owner in some:
-                record = newest.get(owner.group)
+                if owner.group not in newest:
+                    newest[owner.group] = self._destination.newest(owner.group)
+                record = newest[owner.group]
                 if record is not None and record.cluster in clusters and topic in record.coverage:
                     theirs = self._of_topic(record, topic)
                     found[topic] = merge_coverage(found[topic], theirs) if topic in found else theirs

@@ -77,7 +77,6 @@ class DeltaTables(CommittedTables):
             return table.transaction_version(_application(group)) or 0
 
     def _restored(self, topic: str, commit: Mapping[str, Any]) -> int:
-        """The version to which a table was restored."""
         wanted = commit.get("operationParameters") or {}
         if (version := wanted.get("version")) not in (None, "null", ""):
             return int(version)

@@ -254,7 +254,7 @@ class Owner(NamedTuple):
 
 
 class OwnedError(RefusedError):
-    """A topic belongs to another group. ``owner``: that group."""
+    """A topic belongs to another group."""
 
     def __init__(self, destination: Destination, topics: Sequence[str], owner: Owner) -> None:
         what = f"topic {topics[0]}" if len(topics) == 1 else f"{counted(len(topics), 'topic')}, {topics[0]} among them,"
@@ -263,7 +263,6 @@ class OwnedError(RefusedError):
             f"{owner.cluster}",
             f"export to another --to; or --take-over {owner.group} goes on where its exports end, instead of it",
         )
-        self.owner = owner
 
 
 def read_owners(destination: Destination, topics: Iterable[str]) -> dict[str, list[Owner]]:

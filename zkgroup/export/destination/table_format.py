@@ -170,7 +170,6 @@ class CommittedTables(TableFormat, ABC):
         """Whether another commit came first."""
 
     def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
-        """The error for what the library could not do."""
         text = " ".join(str(error).split())[:_LINE] or type(error).__name__
         where = self._name(topic)
         return ZkgroupError(
@@ -179,7 +178,6 @@ class CommittedTables(TableFormat, ABC):
 
     @contextmanager
     def _translated(self, what: str, topic: str) -> Iterator[None]:
-        """Translate the errors of the block."""
         try:
             yield
         except ZkgroupError:
@@ -188,7 +186,6 @@ class CommittedTables(TableFormat, ABC):
             raise self._failure(what, topic, error) from None
 
     def _open(self, topic: str) -> Any:
-        """A table; None where there is none."""
         if topic not in self._opened:
             with self._translated("read", topic):
                 self._opened[topic] = self._find(topic)

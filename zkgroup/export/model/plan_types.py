@@ -131,12 +131,10 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """All partitions of an export, in order. ``left_out``: partitions that are not exported, with the reason.
-    ``notes``: what the bounds that were asked for come to, where that may surprise."""
+    """All partitions of an export, in order. ``left_out``: partitions that are not exported, with the reason."""
 
     partitions: tuple[PartitionPlan, ...]
     left_out: tuple[tuple[TopicPartition, str], ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def reads(self) -> bool:

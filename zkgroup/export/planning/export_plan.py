@@ -28,7 +28,7 @@ from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import are, counted, listed
+from zkgroup.text import counted, listed
 
 
 def make_plan(
@@ -76,7 +76,7 @@ class _Answers:
         if not isinstance(found, Mismatch):
             return found
         if self._answer == "skip":
-            self.left_out.append((found.partition, str(found)))
+            self.left_out.append((fact.partition, str(found)))
             return None
         start = found.start(self._answer)
         if start is None:
@@ -182,20 +182,15 @@ def _filling(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> Part
 
 
 def _limited(partitions: Sequence[PartitionPlan], most: int) -> list[PartitionPlan]:
-    """Share ``most`` offsets out: no partition gets more than it has, and the others get the rest."""
-    shares = share_out([part.end - part.start for part in partitions], most)
-    return [replace(part, end=part.start + share) for part, share in zip(partitions, shares, strict=True)]
-
-
-def share_out(wanted: Sequence[int], most: int) -> list[int]:
-    """Deal ``most`` out as evenly as ``wanted`` allows: the sum is ``min(most, sum(wanted))``."""
-    shares = [0] * len(wanted)
-    left = most
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    for done, i in enumerate(order):
-        shares[i] = min(wanted[i], left // (len(order) - done))
-        left -= shares[i]
-    return shares
+    """Share ``most`` offsets out evenly: no partition gets more than it has, and the others get the rest."""
+    limited = list(partitions)
+    order = sorted(range(len(limited)), key=lambda number: limited[number].end - limited[number].start)
+    for done, number in enumerate(order):
+        part = limited[number]
+        share = min(part.end - part.start, most // (len(order) - done))
+        limited[number] = replace(part, end=part.start + share)
+        most -= share
+    return limited
 
 
 def plan_backfill(
@@ -228,32 +223,19 @@ def plan_backfill(
         for record in destination.records(group):
             expected.add(record)
     topics = sorted({fact.partition.topic for fact in facts})
-    there = {file.name: file.size for file in tables.files(topics)}
+    there = {file.name for file in tables.files(topics)}
     lost: dict[TopicPartition, list[LostRange]] = {}
-    earlier: set[str] = set()
     sources: dict[str, ExpectedFile] = {}
     for known, partition, one in () if isinstance(tables, CommittedTables) else expected.missing(there):
-        if known.file.topic not in identities:
-            continue
-        if known.tag != identities[known.file.topic].tag:
-            earlier.add(one.file)
-            continue
-        lost.setdefault(partition, []).append(one)
-        sources[one.file] = known
-    if earlier:
-        gone = sorted(earlier)
-        warn(f"{listed(gone)} {are(len(gone))} missing, of an earlier log of the topic: they cannot be written again")
+        log = identities.get(known.file.topic)
+        if log is not None and known.tag == log.tag:  # else the messages are of an earlier log
+            lost.setdefault(partition, []).append(one)
+            sources[one.file] = known
     if sources:
         _refuse_unknown(destination, there, expected)
     if lost and (request.max_messages is not None or request.max_bytes is not None):
         warn("files that are missing are written again as a whole, and left out here: leave --max-… out")
         lost = {}
-    sizes = {name: known.file.bytes for name, known in expected.files.items()}
-    if changed := sorted(name for name, size in sizes.items() if there.get(name, size) != size):
-        warn(
-            f"{listed(changed)} {are(len(changed))} not of the size in the record, and count as there: move "
-            "what is damaged out of the destination to have it written again"
-        )
     plan = make_backfill(
         request.group,
         destination.store.uri,

@@ -24,7 +24,7 @@ from zkgroup.groups.offset_files.offset_file import STDIO, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.schemas.field_schema import FieldSchemas
-from zkgroup.text import Command, are, counted, listed
+from zkgroup.text import Command, are, listed
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
@@ -127,12 +127,9 @@ def refuse_unknown(begin: Bound, until: Bound, topics: Mapping[str, Sequence[int
         if not bound.named or not unknown:
             continue
         names = listed([str(partition) for partition in unknown], most=3)
-        topic = unknown[0].topic
         raise NotFoundError(
             f"{option} names {names}, which {are(len(unknown))} not among the partitions that are to be exported",
-            f"topic {topic} has {counted(len(topics[topic]), 'partition')}, from 0 on"
-            if topic in topics
-            else f"leave it out, or check the name: what is exported is {listed(sorted(topics), most=3)}",
+            f"leave it out, or check its name and number: what is exported is {listed(sorted(topics), most=3)}",
         )
 
 
@@ -186,7 +183,6 @@ class ExportRequest:
 
     @property
     def start(self) -> Bound:
-        """``begin`` as a bound."""
         return self.begin if isinstance(self.begin, Bound) else BEGINNINGS[self.begin or "committed"]
 
 

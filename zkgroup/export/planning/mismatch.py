@@ -25,7 +25,6 @@ from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.model.plan_types import PartitionFacts, SkippedRange
-from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
 MismatchKind = Literal["ahead", "behind", "no offset", "expired", "recreated", "beyond", "rolled back"]
@@ -40,26 +39,22 @@ class StartOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A partition that cannot simply continue. ``group``: its committed offset, ``destination``: where exports end,
-    None without one. ``lake`` and ``at_group``: where these answers start, None where one is no answer."""
+    """A partition that cannot simply continue. ``lake`` and ``at_group``: where these answers start, None where one is
+    no answer."""
 
-    partition: TopicPartition
+    fact: PartitionFacts
     kind: MismatchKind
-    group: int | None
-    destination: int | None
-    log_start: int
-    log_end: int
     lake: StartOffset | None = None
     at_group: StartOffset | None = None
 
     def start(self, answer: str) -> StartOffset | None:
-        """Where an answer starts."""
         return {"lake": self.lake, "group": self.at_group}.get(answer)
 
     def __str__(self) -> str:
-        group, destination = (("none" if n is None else str(n)) for n in (self.group, self.destination))
-        where = f"group {group}, destination {destination}, log {self.log_start} to {self.log_end}"
-        return f"{self.partition} ({where}): {_WHY[self.kind]}"
+        fact = self.fact
+        group, destination = (("none" if n is None else str(n)) for n in (fact.committed, fact.exported_end))
+        where = f"group {group}, destination {destination}, log {fact.log_start} to {fact.log_end}"
+        return f"{fact.partition} ({where}): {_WHY[self.kind]}"
 
 
 class NoOffsetError(RefusedError):
@@ -105,40 +100,40 @@ def find_start(fact: PartitionFacts, *, joins: bool = False) -> StartOffset | Mi
     committed, end = fact.committed, fact.exported_end
     if fact.is_recreated:
         at_group = None if committed is None else _from(fact, committed)
-        return _mismatch(fact, "recreated", _from(fact, 0), at_group)
+        return Mismatch(fact, "recreated", _from(fact, 0), at_group)
     if fact.is_rolled_back and end is not None and committed != end:
         passed = None if committed is None or committed < end else SkippedRange("moved", end, committed)
         at_group = None if passed is None else _from(fact, passed.end, passed)
-        return _mismatch(fact, "rolled back", _from(fact, end), at_group)
+        return Mismatch(fact, "rolled back", _from(fact, end), at_group)
     if committed is None:
         return _start_without_offset(fact)
     if committed > fact.log_end:
-        return _mismatch(fact, "beyond", None if end is None else _from(fact, end))
+        return Mismatch(fact, "beyond", None if end is None else _from(fact, end))
     if end is None or committed == end or (fact.ended is None and committed > end):
         return _readable(fact, committed)
     if committed < end:
-        return _mismatch(fact, "behind", _from(fact, end))
+        return Mismatch(fact, "behind", _from(fact, end))
     if joins:
         return _readable(fact, committed, SkippedRange("members", end, committed))
-    return _mismatch(fact, "ahead", _from(fact, end), _from(fact, committed, SkippedRange("moved", end, committed)))
+    return Mismatch(fact, "ahead", _from(fact, end), _from(fact, committed, SkippedRange("moved", end, committed)))
 
 
 def _start_without_offset(fact: PartitionFacts) -> StartOffset | Mismatch | None:
     end = fact.exported_end
     begin = fact.begin if fact.is_exact or not fact.is_new else None
     if fact.ended is not None and begin != fact.ended:
-        return _mismatch(fact, "no offset", _from(fact, fact.ended if end is None else end))
+        return Mismatch(fact, "no offset", _from(fact, fact.ended if end is None else end))
     if begin is None:
         return _readable(fact, 0) if fact.is_new else None  # all of a new partition is new
     if end is not None and begin < end:
-        return _mismatch(fact, "behind", _from(fact, end))
+        return Mismatch(fact, "behind", _from(fact, end))
     return _readable(fact, begin)
 
 
 def _readable(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> StartOffset | Mismatch:
     """A start that is not in question, unless the log has lost messages from there on."""
     start = _from(fact, offset, *skipped)
-    return StartOffset(offset, skipped) if offset >= fact.log_start else _mismatch(fact, "expired", start, start)
+    return StartOffset(offset, skipped) if offset >= fact.log_start else Mismatch(fact, "expired", start, start)
 
 
 def _from(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> StartOffset | None:
@@ -147,11 +142,3 @@ def _from(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> StartOff
         return None
     gone = (SkippedRange("retention", offset, fact.log_start),) if offset < fact.log_start else ()
     return StartOffset(max(offset, fact.log_start), (*skipped, *gone))
-
-
-def _mismatch(
-    fact: PartitionFacts, kind: MismatchKind, lake: StartOffset | None, at_group: StartOffset | None = None
-) -> Mismatch:
-    return Mismatch(
-        fact.partition, kind, fact.committed, fact.exported_end, fact.log_start, fact.log_end, lake, at_group
-    )

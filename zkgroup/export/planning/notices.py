@@ -1,18 +1,17 @@
-"""Warnings of an export about its plan: messages that it skips, or writes again, and what its bounds come to. Pure."""
+"""Warnings of an export about its plan: messages that it skips, or writes again. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts, PartitionPlan
 from zkgroup.export.model.run_record import RecordPart
-from zkgroup.export.planning.export_request import Bound
 from zkgroup.text import counted, listed
 
 
 def plan_notices(plan: ExportPlan) -> list[str]:
-    """Warnings about a plan, also where there is nothing to do: the effect of its bounds, and what is left out."""
-    return [*plan.notes, *(f"{partition} is left out: {why}" for partition, why in plan.left_out)]
+    """Warnings about a plan, also where there is nothing to do: what is left out."""
+    return [f"{partition} is left out: {why}" for partition, why in plan.left_out]
 
 
 def first_run_notices(
@@ -57,24 +56,3 @@ def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
         for gap in part.skipped:
             if gap.end > gap.start:
                 yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"
-
-
-def bound_notices(
-    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool
-) -> Iterator[str]:
-    """Warnings about bounds that leave nothing to export, and about partitions that an end does not name, or behind
-    whose log it lies. ``fills``: it
-    is a backfill, for which every partition begins where ``begin`` says."""
-    if until.kind == "offsets":
-        begun = (fact.partition for fact in facts if not fills or fact.begin is not None)
-        if unnamed := [str(partition) for partition in begun if partition not in until.offsets]:
-            yield f"--until names no place in {listed(unnamed, most=3)}: of what is not named nothing is exported"
-        for fact in facts:
-            if fact.until is not None and fact.until > fact.log_end:
-                yield f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}"
-    there = [fact for fact in facts if fact.log_start < fact.log_end]
-    starting = [fact for fact in there if fills or fact.committed is None]
-    if begin.kind == "time" and starting and all((fact.begin or 0) >= fact.log_end for fact in starting):
-        yield f"no message is as late as --from {begin}: what begins there begins at the end of its log"
-    elif (until.kind == "time" or (until.named and not fills)) and there and not plan.reads and not plan.left_out:
-        yield f"nothing that is left to export is known to lie before --until {until}: there is nothing to export"

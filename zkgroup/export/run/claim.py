@@ -95,7 +95,6 @@ class ExportClaim:
 
     @property
     def registry(self) -> Registry:
-        """The owner of the lock now."""
         return self._registry
 
     def __enter__(self) -> Self:
@@ -266,7 +265,6 @@ class ExportClaim:
         self.persist(step)
 
     def unmoved(self, parts: Sequence[RecordPart]) -> set[TopicPartition]:
-        """The partitions whose offset node is as planned."""
         return {part.partition for part, (_, version) in self.offsets(parts) if version == part.version}
 
     def drop(self, pointer: Pointer) -> bool:
@@ -285,7 +283,6 @@ class ExportClaim:
         return self.persist(step)
 
     def taken_over(self, found: Pointer | None) -> TakenOverError:
-        """The error for a pointer that another process has changed."""
         what = "it was ended" if found is None else f"run {found.run} is {found.state}"
         return TakenOverError(
             f"another process took over the export of group {self.group} while this one was cut off: {what}",
@@ -357,7 +354,6 @@ class ExportClaim:
         return moved
 
     def _ensure_topics(self, parts: Iterable[RecordPart]) -> None:
-        """The nodes above those that are to be made."""
         topics = {part.partition.topic for part in parts if part.version is None}
         ops = [Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)]
         answers = zip(ops, self._registry.read(ops), strict=True)

@@ -42,7 +42,6 @@ class ExportMember:
 
     @property
     def consumer_id(self) -> str:
-        """The member's name in the group."""
         return self._connector.consumer_id
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -46,30 +46,24 @@ _DECISIONS: Final = 5  # a group at rest needs one
 _POINTER_PARTITIONS: Final = 5000
 
 
+@dataclass
 class PlannedRun:
     """A run before its decision. What fails before it leaves nothing; a process that was declared dead cannot decide
     any more once another one has planned."""
 
-    def __init__(
-        self,
-        claim: ExportClaim,
-        destination: Destination,
-        plan: RunPlan,
-        known_files: frozenset[str],
-        context: RunContext,
-    ) -> None:
-        self._claim = claim
-        self._destination = destination
-        self._plan = plan
-        self._known_files = known_files
-        self._context = context
-        self._pointer = Pointer("planned", plan.run, destination.store.uri)
+    claim: ExportClaim
+    destination: Destination
+    plan: RunPlan
+    known_files: frozenset[str]
+    context: RunContext
+
+    def __post_init__(self) -> None:
+        self._pointer = Pointer("planned", self.plan.run, self.destination.store.uri)
 
     def carry_out(self) -> RunRecord:
-        """From the plan to the commit."""
         try:
-            self._claim.point(None, self._pointer)
-            self._context.passed("planned")
+            self.claim.point(None, self._pointer)
+            self.context.passed("planned")
             self._refuse_outdated()
             self._make_tables()
             record, data = self._decide(self._write())
@@ -78,50 +72,49 @@ class PlannedRun:
             with contextlib.suppress(ZkgroupError):
                 self._drop()
             raise
-        return DecidedRun(self._claim, self._destination, record, data, self._pointer, self._context).finish()
+        return DecidedRun(self.claim, self.destination, record, data, self._pointer, self.context).finish()
 
     def _drop(self) -> None:
-        if self._pointer.state == "planned" and self._claim.drop(self._pointer):
-            self._destination.store.remove(self._destination.work(self._plan.group, self._plan.run))
+        if self._pointer.state == "planned" and self.claim.drop(self._pointer):
+            self.destination.store.remove(self.destination.work(self.plan.group, self.plan.run))
 
     def _refuse_outdated(self) -> None:
         """Raise where other exports of the group have ended since this one was planned: it stood still, and its session
         ended. From here on another process takes the pointer first."""
-        if self._destination.newest_run(self._plan.group) != self._plan.previous:
+        if self.destination.newest_run(self.plan.group) != self.plan.previous:
             raise TakenOverError(
-                f"other exports of group {self._plan.group} to {self._destination} have ended since this one was "
-                "planned",
+                f"other exports of group {self.plan.group} to {self.destination} have ended since this one was planned",
                 "nothing was exported: run it again",
             )
 
     def _make_tables(self) -> None:
         """Make the tables that are not there: a decided run whose table cannot be made could not be finished."""
-        plan, destination = self._plan, self._destination
+        plan, destination = self.plan, self.destination
         if plan.layout.has_tables:
             destination.claim_layout(plan.layout)
             claim_columns(destination, plan.layout, plan.schemas)
             schema = schema_of(plan.layout, recorded_schemas(destination, plan.layout))
             fresh = [topic for topic in plan.topics if not plan.bases.get(topic)]
-            open_format(destination, plan.layout).make(fresh, schema, self._context.passed)
+            open_format(destination, plan.layout).make(fresh, schema, self.context.passed)
 
     def _write(self) -> WrittenFiles:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
         is raised."""
         try:
-            return write_ranges(self._plan, self._destination, self._context)
+            return write_ranges(self.plan, self.destination, self.context)
         except ZkgroupError:
             with contextlib.suppress(UnreachableError):
-                self._claim.persist(self._refuse_changes)
+                self.claim.persist(self._refuse_changes)
             raise
 
     def _refuse_changes(self) -> None:
         """Raise where another process has taken over, members came, an offset was moved, or a topic was recreated."""
-        claim, plan = self._claim, self._plan
+        claim, plan = self.claim, self.plan
         found, _ = claim.pointer()
         if found != self._pointer:
             raise claim.taken_over(found)
-        state = GroupState(claim.registry, plan.group, self._context.warn)
-        if plan.kind == "export" and self._context.member is None:
+        state = GroupState(claim.registry, plan.group, self.context.warn)
+        if plan.kind == "export" and self.context.member is None:
             state.refuse_if_live()
         identities = state.identities(plan.topics)
         for topic, planned in plan.topics.items():
@@ -129,40 +122,40 @@ class PlannedRun:
                 raise RefusedError(f"topic {topic} was deleted", "export again, without it")
             if not identities[topic].is_same(planned):
                 raise RefusedError(f"topic {topic} was deleted and created again", "export again")
-        if self._context.member is None:
+        if self.context.member is None:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
     def _decide(self, written: WrittenFiles) -> tuple[RunRecord, bytes]:
         """Check for the last time what the run depends on, write its record, and have the pointer name it. Raises
         ``RefusedError`` where anything is not as planned, or messages are missing."""
-        plan, context, store = self._plan, self._context, self._destination.store
+        plan, context, store = self.plan, self.context, self.destination.store
         context.progress(Progress("publishing", 0, 0))
         warn_of(gap_notices(written.parts, "retention"), context.warn)
         if not plan.records_gaps:
             refuse_unexplained(written.parts)
         warn_of(gap_notices(written.parts, "unexplained"), context.warn)
-        self._claim.persist(self._refuse_changes)
+        self.claim.persist(self._refuse_changes)
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-        tables = open_format(self._destination, plan.layout)
-        refuse_owned(self._destination, read_owners(self._destination, plan.topics), plan.group, plan.clusters)
-        tables.refuse_conflicts(fresh, tags, self._known_files)
+        tables = open_format(self.destination, plan.layout)
+        refuse_owned(self.destination, read_owners(self.destination, plan.topics), plan.group, plan.clusters)
+        tables.refuse_conflicts(fresh, tags, self.known_files)
         for topic in tables.changed(plan.group, plan.bases):
             raise table_changed(topic)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
             if store.size(name) is not None:
                 raise RefusedError(
-                    f"{self._destination}/{name} was missing, and is there again", "nothing was exported: run it again"
+                    f"{self.destination}/{name} was missing, and is there again", "nothing was exported: run it again"
                 )
         context.passed("checked")
-        self._destination.claim_layout(plan.layout)
-        claim_columns(self._destination, plan.layout, plan.schemas)
-        claim_topics(self._destination, plan.topics, plan.group, plan.clusters)
+        self.destination.claim_layout(plan.layout)
+        claim_columns(self.destination, plan.layout, plan.schemas)
+        claim_topics(self.destination, plan.topics, plan.group, plan.clusters)
         context.passed("topics claimed")
         if context.member is not None:
             return self._decide_owned(context.member, written)
         record, data, decided = self._write_record(written.parts, written)
-        self._claim.point(self._pointer, decided, [part for part in record.partitions if part.moves])
+        self.claim.point(self._pointer, decided, [part for part in record.partitions if part.moves])
         self._pointer = decided
         context.passed("decided")
         return record, data
@@ -170,17 +163,17 @@ class PlannedRun:
     def _decide_owned(self, member: ExportMember, written: WrittenFiles) -> tuple[RunRecord, bytes]:
         """Decide about the partitions that the member owns, and move the offsets, in one transaction. What it does not
         own any more is left out: its owner goes on where the group is."""
-        claim, parts = self._claim, written.parts
+        claim, parts = self.claim, written.parts
         for _ in range(_DECISIONS):
             owned = claim.persist(lambda: member.owned(claim.registry))
             owned &= claim.persist(partial(claim.unmoved, parts))
             for part in parts:
                 if part.partition not in owned:
-                    self._context.warn(f"{part.partition} was taken over by another member: it is not exported")
+                    self.context.warn(f"{part.partition} was taken over by another member: it is not exported")
             parts = [part for part in parts if part.partition in owned]
             if not parts:
                 raise RefusedError(
-                    f"another member has taken over all that was to be exported for group {self._plan.group}",
+                    f"another member has taken over all that was to be exported for group {self.plan.group}",
                     "nothing was committed: export again",
                 )
             record, data, decided = self._write_record(parts, written)
@@ -190,16 +183,16 @@ class PlannedRun:
                 log.info("%s; once more", error.message)
                 continue
             self._pointer = decided
-            self._context.passed("decided")
+            self.context.passed("decided")
             return record, data
         raise RefusedError(
-            f"group {self._plan.group} rebalances again and again",
+            f"group {self.plan.group} rebalances again and again",
             "nothing was committed: export when it is at rest",
         )
 
     def _write_record(self, parts: list[RecordPart], written: WrittenFiles) -> tuple[RunRecord, bytes, Pointer]:
         """Write what the run has written, of these ``parts``; and the pointer that decides it."""
-        plan, store, member = self._plan, self._destination.store, self._context.member
+        plan, store, member = self.plan, self.destination.store, self.context.member
         there = {part.partition for part in parts}
         files = [file for file in written.files if TopicPartition(file.topic, file.ranges[0].partition) in there]
         topics = {topic: identity for topic, identity in plan.topics.items() if any(p.topic == topic for p in there)}
@@ -221,17 +214,17 @@ class PlannedRun:
             {topic: base for topic, base in plan.bases.items() if topic in topics},
         )
         data = encode_record(record)
-        work = self._destination.work(plan.group, plan.run)
-        if missing := missing_files(self._destination, record):
+        work = self.destination.work(plan.group, plan.run)
+        if missing := missing_files(self.destination, record):
             # Another process has taken this one for dead, and tidied up.
             raise RefusedError(
                 f"{counted(len(missing), 'file')} that this run has written {are(len(missing))} gone from "
-                f"{self._destination}/{work}",
+                f"{self.destination}/{work}",
                 "nothing was exported: run it again",
             )
         store.sync(f"{work}/{file.work}" for file in files)
         store.write(f"{work}/{RECORD}", data)
-        self._context.passed("record written")
+        self.context.passed("record written")
         return record, data, replace(self._pointer, state="decided", record=digest(data), offsets=_offsets_of(parts))
 
 
@@ -245,31 +238,28 @@ def _offsets_of(parts: list[RecordPart]) -> dict[str, dict[int, tuple[int, int]]
     return found
 
 
+@dataclass
 class DecidedRun:
     """A run from its decision on: it only goes forward, in any process."""
 
-    def __init__(
-        self,
-        claim: ExportClaim,
-        destination: Destination,
-        record: RunRecord,
-        data: bytes,
-        pointer: Pointer,
-        context: RunContext,
-    ) -> None:
-        self._claim = claim
-        self._destination = destination
-        self.record = record
-        self._data = data
-        self._pointer = pointer
-        self._context = context
-        self._work = destination.work(record.group, record.run)
+    claim: ExportClaim
+    destination: Destination
+    record: RunRecord
+    data: bytes
+    pointer: Pointer
+    context: RunContext
 
     @classmethod
     def find(cls, claim: ExportClaim, destination: Destination, pointer: Pointer, context: RunContext) -> DecidedRun:
         """The run that a decided ``pointer`` names. Raises ``RefusedError`` where the destination does not have it,
         ``DamagedDocumentError`` where its record was changed."""
-        data = find_record(destination, claim.group, pointer)
+        name = f"{destination}/{destination.work(claim.group, pointer.run)}/{RECORD}"
+        data = destination.written_record(claim.group, pointer.run)
+        if data is not None and digest(data) != pointer.record:
+            raise damaged(name, "was changed")
+        for entry in destination.entries(claim.group) if data is None else ():
+            if entry.run == pointer.run and str(pointer.record).startswith(entry.hash):
+                data = destination.record_data(claim.group, entry)
         if data is None:
             raise RefusedError(
                 f"run {pointer.run} of group {claim.group} was decided, and its record is not in {destination} (it was "
@@ -277,18 +267,19 @@ class DecidedRun:
                 f"mount or restore that destination, then run the export again with --to {pointer.output}; if it is "
                 "lost, --abandon gives the run up",
             )
-        record = decode_record(f"{destination}/{destination.work(claim.group, pointer.run)}/{RECORD}", data)
-        return cls(claim, destination, record, data, pointer, context)
+        return cls(claim, destination, decode_record(name, data), data, pointer, context)
 
     def __str__(self) -> str:
         return f"run {self.record.run} of group {self.record.group}"
 
     def missing_files(self) -> list[str]:
         """Files that can be published no more: all of a run in the log whose folder is gone."""
-        record, store = self.record, self._destination.store
-        if self._destination.is_logged(record.group, record.run, self._data) and not store.names(self._work):
+        record, store = self.record, self.destination.store
+        if self.destination.is_logged(record.group, record.run, self.data) and not store.names(
+            self.destination.work(record.group, record.run)
+        ):
             return []
-        return missing_files(self._destination, record)
+        return missing_files(self.destination, record)
 
     def finish(self, *, is_found: bool = False) -> RunRecord:
         """Put the record into the log, publish the files, move the offsets. ``is_found``: another process decided it.
@@ -296,7 +287,7 @@ class DecidedRun:
         Raises ``RefusedError`` where files are missing or in the way, members came, or, once all is done, offsets were
         moved by somebody else, which stay as they are.
         """
-        record, context = self.record, self._context
+        record, context = self.record, self.context
         if is_found and (missing := self.missing_files()):
             raise RefusedError(
                 f"{self} was decided, and {counted(len(missing), 'file')} of it {are(len(missing))} gone or changed "
@@ -304,9 +295,9 @@ class DecidedRun:
                 "restore the destination; if these are lost, --abandon gives the run up",
             )
         try:
-            self._destination.append(record.group, record.run, self._data)
+            self.destination.append(record.group, record.run, self.data)
             context.passed("record in the log")
-            publish(self._destination, record, context)
+            publish(self.destination, record, context)
             left = self._commit()
         except BaseException as error:
             if not isinstance(error, ZkgroupError):  # a signal, which has no remedy
@@ -315,9 +306,9 @@ class DecidedRun:
                     "what was read"
                 )
             raise
-        self._destination.store.remove(self._work)
+        self.destination.store.remove(self.destination.work(record.group, record.run))
         context.passed("tidied up")
-        if is_found and (changed := changed_tables(self._destination, record)):
+        if is_found and (changed := changed_tables(self.destination, record)):
             raise RefusedError(
                 f"{self} is exported, and the table of {listed(changed, most=3)} was rolled back, dropped or replaced "
                 "meanwhile",
@@ -333,15 +324,15 @@ class DecidedRun:
 
     def _commit(self) -> list[str]:
         """Move the offsets; those that stay as they are, in words."""
-        claim, record = self._claim, self.record
+        claim, record = self.claim, self.record
         parts: tuple[RecordPart, ...] = record.partitions
         recreated: set[TopicPartition] = set()
         if record.joined or record.kind == "backfill":
             parts = ()
         else:
             recreated = claim.persist(self._recreated)
-        moved = claim.commit(self._pointer, parts, leave=recreated, passed=self._context.passed)
-        self._context.passed("committed")
+        moved = claim.commit(self.pointer, parts, leave=recreated, passed=self.context.passed)
+        self.context.passed("committed")
         texts = [
             f"{part.partition} was {offset_text(part.committed)}, is {offset_text(offset)} and not {part.end}"
             for part, offset in moved
@@ -351,7 +342,7 @@ class DecidedRun:
 
     def _recreated(self) -> set[TopicPartition]:
         """Partitions of topics that are not the exported ones any more. Raises where the group has members."""
-        state = GroupState(self._claim.registry, self.record.group, self._context.warn)
+        state = GroupState(self.claim.registry, self.record.group, self.context.warn)
         try:
             state.refuse_if_live()
         except RefusedError as error:
@@ -364,17 +355,3 @@ class DecidedRun:
             topic for topic, known in self.record.topics.items() if topic not in now or not now[topic].is_same(known)
         }
         return {part.partition for part in self.record.partitions if part.moves and part.partition.topic in gone}
-
-
-def find_record(destination: Destination, group: str, pointer: Pointer) -> bytes | None:
-    """The record that a decided pointer names: in the run's folder, or in the log. Raises ``DamagedDocumentError``
-    where one is there that is not as it was decided."""
-    data = destination.written_record(group, pointer.run)
-    if data is not None:
-        if digest(data) != pointer.record:
-            raise damaged(f"{destination}/{destination.work(group, pointer.run)}/{RECORD}", "was changed")
-        return data
-    for entry in destination.entries(group):
-        if entry.run == pointer.run and str(pointer.record).startswith(entry.hash):
-            return destination.record_data(group, entry)
-    return None

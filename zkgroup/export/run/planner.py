@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -27,7 +29,7 @@ from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, T
 from zkgroup.export.planning.export_plan import as_exported, make_plan, plan_backfill
 from zkgroup.export.planning.export_request import ExportRequest, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.planning.notices import bound_notices, first_run_notices
+from zkgroup.export.planning.notices import first_run_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.groups.changes.backup import read_cluster
@@ -69,39 +71,29 @@ class Planned:
     known_files: frozenset[str] = frozenset()
 
 
+@dataclass
 class Planner:
-    """Plans what one ``request`` asks for."""
-
-    def __init__(
-        self,
-        request: ExportRequest,
-        destination: Destination,
-        kafka: Callable[[], KafkaSettings],
-        warn: Callable[[str], None],
-    ) -> None:
-        self._request = request
-        self._destination = destination
-        self._kafka = kafka
-        self._warn = warn
-        self._warned: set[str] = set()
+    request: ExportRequest
+    destination: Destination
+    kafka: Callable[[], KafkaSettings]
+    warn: Callable[[str], None]
+    warned: set[str] = field(default_factory=set)
 
     def warn_all(self, lines: Iterable[str]) -> None:
         """Warn of these, each once."""
         warn_of(lines, self.warn_once)
 
     def warn_once(self, line: str) -> None:
-        if line not in self._warned:
-            self._warned.add(line)
-            self._warn(line)
+        if line not in self.warned:
+            self.warned.add(line)
+            self.warn(line)
 
     def plan(self, registry: Registry, member: ExportMember | None = None) -> Planned:
         """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
-        request, destination = self._request, self._destination
+        request, destination = self.request, self.destination
         known = destination.layout()
         found = self._read_state(registry, member, known)
         plan, known_files = self._decide(found)
-        notes = bound_notices(request.start, request.until, found.facts, plan, fills=request.backfill)
-        plan = replace(plan, notes=tuple(notes))
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
         if not request.backfill:  # nor may a gap name the offsets of a file
@@ -124,11 +116,18 @@ class Planner:
         if not has_work:
             return Planned(plan, layout)
         newest = found.newest
+        same = {
+            topic: one
+            for topic, one in found.coverage.items()
+            if topic in found.identities and one.identity.is_same(found.identities[topic])
+        }
+        known_partitions = {(topic, number) for topic, one in same.items() for number in {*one.partitions, *one.ends}}
         parts = tuple(
             part
             for part in plan.partitions
-            if part.start < part.end or part.moves or part.skipped or part.again or not _is_known(found, part.partition)
-        )
+            if part.start < part.end or part.moves or part.skipped or part.again
+            or part.partition not in known_partitions
+        )  # fmt: skip
         topics = {part.partition.topic for part in parts}
         cleanup = found.state.cleanup(topics, found.kafka, registry.timeout) if plan.reads else {}
         run = RunPlan(
@@ -150,13 +149,15 @@ class Planner:
             schemas=schemas,
             previous=None if newest is None else newest.run,
             joined_before=newest is not None and newest.joined,
-            newest=_newest_periods(found),
+            newest={
+                TopicPartition(topic, n): period for topic, one in same.items() for n, period in one.newest.items()
+            },
             bases={topic: run for topic, run in found.exported.bases.items() if topic in topics},
         )
         return Planned(plan, layout, run, known_files)
 
     def _read_state(self, registry: Registry, member: ExportMember | None, layout: Layout | None) -> _Findings:
-        request, destination, kafka = self._request, self._destination, self._kafka()
+        request, destination, kafka = self.request, self.destination, self.kafka()
         state = GroupState(registry, request.group, self.warn_once)
         topics = state.select_topics(request.topics, request.whitelist)
         refuse_unknown(request.start, request.until, topics)
@@ -179,13 +180,13 @@ class Planner:
         tables = open_format(destination, layout)
         exported = ExportedCoverage(destination, tables, request.group)
         coverage = exported.read(newest, owners, clusters)
+        foreign = {topic for topic in topics if any(owner.cluster not in clusters for owner in owners[topic])}
         for topic in topics:
-            foreign = any(owner.cluster not in clusters for owner in owners[topic])
-            tables.refuse_foreign(topic, is_recorded=topic in coverage or foreign)
+            tables.refuse_foreign(topic, is_recorded=topic in coverage or topic in foreign)
         if request.backfill:
             kafka = as_exported(kafka, newest, self.warn_once)
         identities = {
-            topic: _tagged(identity, coverage.get(topic), any(owner.cluster not in clusters for owner in owners[topic]))
+            topic: _tagged(identity, coverage.get(topic), topic in foreign)
             for topic, identity in state.identities(topics).items()
         }
         facts = state.facts(
@@ -208,8 +209,7 @@ class Planner:
         return _Findings(state, kafka, clusters, newest, owners, to_take_over, exported, coverage, identities, facts)
 
     def _registered(self, topics: Iterable[str]) -> FieldSchemas:
-        """The schemas that the request asks for, with those of the registry."""
-        given, registry = self._request.schemas, self._request.registry
+        given, registry = self.request.schemas, self.request.registry
         if registry is None:
             return given
         found = {
@@ -227,7 +227,7 @@ class Planner:
         owned = member.owned(registry)
         wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
         ours = [partition for partition in wanted if partition in owned]
-        group, settings = self._request.group, registry.settings
+        group, settings = self.request.group, registry.settings
 
         def bytes_of(one: TopicPartition) -> int:  # as ``decide_and_commit`` takes it in one transaction
             return cost(znodes.owner(group, one), settings) + cost(
@@ -237,18 +237,15 @@ class Planner:
         taken = first_batch(ours, bytes_of, MAX_TRANSACTION_BYTES)
         if not taken:
             self.warn_once(
-                f"other members of group {self._request.group} own all partitions: there is nothing to export"
+                f"other members of group {self.request.group} own all partitions: there is nothing to export"
             )
         if len(taken) < len(ours):
             left = len(ours) - len(taken)
             self.warn_once(f"{left} partitions are left to the next export: one transaction takes no more")
-        grouped: dict[str, tuple[int, ...]] = {}
-        for topic, number in taken:
-            grouped[topic] = (*grouped.get(topic, ()), number)
-        return grouped
+        return {topic: tuple(number for _, number in some) for topic, some in groupby(taken, key=itemgetter(0))}
 
     def _decide(self, found: _Findings) -> tuple[ExportPlan, frozenset[str]]:
-        request, destination = self._request, self._destination
+        request, destination = self.request, self.destination
         if request.backfill:
             return plan_backfill(
                 destination, found.exported.tables, request, found.facts, found.identities, found.owners,
@@ -271,21 +268,3 @@ def _tagged(identity: TopicIdentity, known: TopicCoverage | None, has_foreign_fi
     if known is not None and known.identity.is_same(identity):
         return replace(identity, tag=known.identity.tag)
     return replace(identity, tag=f"{identity.czxid:x}" if known is not None or has_foreign_files else None)
-
-
-def _is_known(found: _Findings, partition: TopicPartition) -> bool:
-    known = found.coverage.get(partition.topic)
-    return (
-        known is not None
-        and known.identity.is_same(found.identities[partition.topic])
-        and partition.partition in {*known.partitions, *known.ends}
-    )
-
-
-def _newest_periods(found: _Findings) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, number): period
-        for topic, identity in found.identities.items()
-        if (known := found.coverage.get(topic)) is not None and known.identity.is_same(identity)
-        for number, period in known.newest.items()
-    }

@@ -56,15 +56,13 @@ def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
         before = None if plan.kind == "backfill" else times.get(part.partition, plan.newest.get(part.partition))
         made, times[part.partition] = _assembled(plan, part, found, before)
         parts.append(made)
-    written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
+    written: list[RecordFile] = []
+    for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder)):
+        name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
+        work = PurePath(file.work).name
+        written.append(RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices, file.statistics))
     _refuse_unbalanced(parts, written)
     return WrittenFiles(parts, written, times)
-
-
-def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:
-    work = PurePath(file.work).name
-    name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
-    return RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices, file.statistics)
 
 
 def _assembled(
@@ -170,7 +168,9 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
     with context.runner() as runner:
         context.passed("runner started")
         context.progress(Progress("exporting", 0, total))
-        tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
+        # Several ranges a task where there are very many, for larger files.
+        size_of_task = max(plan.range_messages, min(_RANGES * plan.range_messages, total // _TASKS))
+        tasks = pack(ranges, size_of_task, runner.cores)
         answers = runner.run(settings, tasks, on_answer)
     context.passed("files written")
     return assemble(plan, answers)
@@ -178,6 +178,12 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
 
 def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -> FileOptions:
     """What is to be known of the files. A member may lose one partition and keep another: it shares no files."""
+    only: dict[TopicPartition, list[tuple[str, int, int]]] = {}  # without times all that is read is to be written
+    cuts: dict[TopicPartition, list[int]] = {}
+    for part in plan.partitions:
+        cuts.setdefault(part.partition, []).append(part.start)
+        if part.again and plan.layout.timed:
+            only.setdefault(part.partition, []).extend((lost.folder, lost.start, lost.end) for lost in part.again)
     return FileOptions(
         destination.store.address,
         destination.work(plan.group, plan.run),
@@ -192,25 +198,9 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
         plan.schemas,
         plan.planned,
         shared=is_shared,
-        only=_only(plan),
-        cuts=_cuts(plan),
+        only=only,
+        cuts={partition: starts for partition, starts in cuts.items() if len(starts) > 1},
     )
-
-
-def _cuts(plan: RunPlan) -> dict[TopicPartition, list[int]]:
-    found: dict[TopicPartition, list[int]] = {}
-    for part in plan.partitions:
-        found.setdefault(part.partition, []).append(part.start)
-    return {partition: starts for partition, starts in found.items() if len(starts) > 1}
-
-
-def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
-    """What is to be written where only what was lost is; in folders without times that is all that is read."""
-    found: dict[TopicPartition, list[tuple[str, int, int]]] = {}
-    for part in plan.partitions if plan.layout.timed else ():
-        for lost in part.again:
-            found.setdefault(part.partition, []).append((lost.folder, lost.start, lost.end))
-    return found
 
 
 # What opening a range costs, counted in messages: many small ranges share a task.
@@ -227,11 +217,6 @@ def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[Offs
     count = -(-(end - start) // size)
     edges = [start + (end - start) * i // count for i in range(count)] if count else []
     return [OffsetRange(partition, a, b) for a, b in zip(edges, [*edges[1:], end], strict=True)] if edges else []
-
-
-def task_size(messages: int, size: int = RANGE_MESSAGES) -> int:
-    """The messages of one task: several ranges of ``size`` where there are very many, for larger files."""
-    return max(size, min(_RANGES * size, messages // _TASKS))
 
 
 def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES, cores: int = 1) -> list[list[OffsetRange]]:

@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, Slice
+from zkgroup.export.model.plan_types import ExportPlan, Slice
 from zkgroup.export.model.run_record import RecordPart, RunRecord, ranges_by_part
-from zkgroup.export.tasks.task_data import DoneAnswer, TaskSettings
 
 if TYPE_CHECKING:
     from zkgroup.export.run.export_member import ExportMember
+    from zkgroup.export.spark.spark_context import SparkJobs
 
 
 log = logging.getLogger(__name__)
 
 _LINES = 20  # warnings of one kind
-
-
-class Runner(Protocol):
-    """Runs tasks: Spark, or in a test this very process."""
-
-    @property
-    def cores(self) -> int:
-        """How many tasks it runs at a time."""
-
-    def run(
-        self,
-        settings: TaskSettings,
-        tasks: Sequence[Sequence[OffsetRange]],
-        done: Callable[[DoneAnswer], None],
-    ) -> list[DoneAnswer]:
-        """Run all of ``tasks``; ``done`` gets each answer while it goes on. Raises the first failure."""
 
 
 def warn_of(lines: Iterable[str], warn: Callable[[str], None]) -> None:
@@ -62,11 +46,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The means of a run. ``passed`` is called at each point of the protocol. With a ``member`` the run decides only
-    about partitions that it owns, and commits them at once."""
+    """The means of a run. ``runner`` runs the tasks. ``passed`` is called at each point of the protocol. With a
+    ``member`` the run decides only about partitions that it owns, and commits them at once."""
 
     kafka: Callable[[], KafkaSettings]
-    runner: Callable[[], AbstractContextManager[Runner]]
+    runner: Callable[[], AbstractContextManager[SparkJobs]]
     silence_timeout: float
     progress: Callable[[Progress], None]
     warn: Callable[[str], None]

@@ -1,8 +1,7 @@
 """An export, from its first plan to the commit.
 
 It plans without the lock first, so that an export with nothing to do changes nothing and needs no Spark. Then it takes
-the group's claim and plans again: that plan counts. A decided run is finished first, and ends the export, unless topics
-were named that it does not have: the next export takes what is new.
+the group's claim and plans again: that plan counts. A decided run is finished, and ends the export.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -31,11 +31,10 @@ from zkgroup.export.run.planner import Planner
 from zkgroup.export.run.publication import (
     changed_tables,
     is_in_no_table,
-    leftover_notices,
     publish_existing,
     remove_leftovers,
 )
-from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContext, Runner, summarize
+from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContext, summarize
 from zkgroup.export.spark.spark_properties import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.store import open_store, require
 from zkgroup.java_runtime import find_java
@@ -59,61 +58,46 @@ def run_export(
     progress: Callable[[Progress], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
     passed: Callable[[str], None] = lambda _: None,
-    runner: Callable[[], AbstractContextManager[Runner]] | None = None,
+    runner: Callable[[], AbstractContextManager[SparkJobs]] | None = None,
 ) -> list[PartitionSummary]:
     """Export a group's messages from its committed offsets to the present ends, and commit these.
 
-    A decided run that was not finished is finished instead; topics that were asked for and are not among its come after
-    it. One summary for each partition, also where there was nothing new. ``passed`` is called at every point of the
-    protocol; ``runner`` runs the tasks, Spark if it is not given.
+    A decided run that was not finished is finished instead. One summary for each partition, also where there was
+    nothing new. ``passed`` is called at every point of the protocol; ``runner`` runs the tasks, Spark if it is not
+    given.
 
     Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
     the group is live or was moved meanwhile, a topic belongs to another group, or data would be lost
     (``MismatchError``: where group and destination disagree), ``UnreachableError``, and ``ZkgroupError`` for the rest.
     What is raised before the decision leaves nothing behind; after it, the same command finishes the run.
     """
-    first = _Export(request, registry, kafka, progress, warn, passed, runner)
-    rows = first.run()
-    if first.besides:
-        rest = replace(request, topics=first.besides)
-        rows += _Export(rest, registry, kafka, progress, warn, passed, runner).run()
-    return rows
+    validate_group_id(request.group)
+    if request.join is not None and request.backfill:
+        raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
+    refuse_backwards(request.start, request.until)
+    parse_compression(request.compression)
+    for topic in request.topics:
+        validate_topic(topic)
+
+    def on_point(point: str) -> None:
+        log.info("passed: %s", point)
+        passed(point)
+
+    own = partial(_open_spark, request)
+    context = RunContext(kafka, runner or own, request.silence_timeout, progress, warn, on_point)
+    return _Export(request, registry, context, has_own_spark=runner is None).run()
 
 
 class _Export:
-    def __init__(
-        self,
-        request: ExportRequest,
-        registry: Registry,
-        kafka: Callable[[], KafkaSettings],
-        progress: Callable[[Progress], None],
-        warn: Callable[[str], None],
-        passed: Callable[[str], None],
-        runner: Callable[[], AbstractContextManager[Runner]] | None,
-    ) -> None:
-        validate_group_id(request.group)
-        if request.join is not None and request.backfill:
-            raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
-        refuse_backwards(request.start, request.until)
-        parse_compression(request.compression)
-        for topic in request.topics:
-            validate_topic(topic)
+    def __init__(self, request: ExportRequest, registry: Registry, context: RunContext, *, has_own_spark: bool) -> None:
         self._request = request
         self._registry = registry
         self._destination = Destination(open_store(request.root))
-        self._kafka = kafka
-        self._planner = Planner(request, self._destination, kafka, warn)
-        self.besides: tuple[str, ...] = ()  # topics that are still to be exported
-        self._own_runner = runner is None
-
-        def on_point(point: str) -> None:
-            log.info("passed: %s", point)
-            passed(point)
-
-        self._context = RunContext(kafka, runner or self._spark, request.silence_timeout, progress, warn, on_point)
+        self._planner = Planner(request, self._destination, context.kafka, context.warn)
+        self._context = context
+        self._has_own_spark = has_own_spark
 
     def run(self) -> list[PartitionSummary]:
-        """Finish what is decided, or plan, and carry that out."""
         request, context = self._request, self._context
         if request.abandon:
             with ExportClaim(self._registry, request.group, context.warn) as claim:
@@ -145,18 +129,15 @@ class _Export:
             if pointer is not None and pointer.state == "decided":
                 rows = self._finish(claim, pointer)
             else:
-                if pointer is not None:  # the process that has planned it cannot decide from here on
-                    claim.drop(pointer)
-                kept = claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
+                # The process that has planned it cannot decide from here on.
+                if pointer is not None and claim.drop(pointer):
+                    self._destination.store.remove(self._destination.work(request.group, pointer.run))
+                claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
                 if request.join is not None:
                     self._join(stack, claim.registry, request.join)
                 if request.take_over is not None:
                     self._take_over(claim, request.take_over)
-                try:
-                    rows = self._export(claim)
-                finally:  # some of them this run may have exported
-                    kept = remove_leftovers(self._destination, request.group, context, kept)
-                    self._planner.warn_all(leftover_notices(self._destination, request.group, kept))
+                rows = self._export(claim)
         context.passed("unlocked")
         return rows
 
@@ -176,22 +157,15 @@ class _Export:
         return self._summarize(plan, record, record.layout)
 
     def _finish(self, claim: ExportClaim, pointer: Pointer) -> list[PartitionSummary]:
-        """Finish a run that was decided, whatever it is of."""
         run = DecidedRun.find(claim, self._destination, pointer, self._context)
-        record, request = run.record, self._request
-        if request.backfill and record.kind == "export":
+        record = run.record
+        if self._request.backfill and record.kind == "export":
             raise RefusedError(
                 f"{run} was decided and has to be finished first: that moves the group, and a backfill never does",
                 "run the export again without --backfill, then this",
             )
-        besides = tuple(topic for topic in request.topics if topic not in record.topics)
-        self._context.warn(
-            f"finishing {run}, which was decided: "
-            f"{f'then comes {listed(besides)}' if besides else 'the next export takes what is new'}"
-        )
-        rows = self._summarize(None, run.finish(is_found=True), record.layout)
-        self.besides = besides
-        return rows
+        self._context.warn(f"finishing {run}, which was decided: the next export takes what is new")
+        return self._summarize(None, run.finish(is_found=True), record.layout)
 
     def _summarize(self, plan: ExportPlan | None, record: RunRecord | None, layout: Layout) -> list[PartitionSummary]:
         return summarize(plan, record, layout, self._destination.store.uri)
@@ -226,33 +200,30 @@ class _Export:
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
-        member = stack.enter_context(ExportMember(config, registry, self._kafka(), list(topics)))
+        member = stack.enter_context(ExportMember(config, registry, self._context.kafka(), list(topics)))
         self._context.passed("joined")
         self._context = replace(self._context, member=member)
 
-    # --- Spark ------------------------------------------------------------------------------------------------------
-
     def _require_spark(self) -> None:
         """Raise ``UsageError`` where Spark cannot run: found out without importing it."""
-        if not self._own_runner:
+        if not self._has_own_spark:
             return
         require("pyspark", "pyarrow")
         find_java()
         refuse_log_elsewhere(self._request.log, os.environ)
         refuse_if_silent(choose_master(self._request.master, self._request.conf))
 
-    def _spark(self) -> SparkJobs:
-        # pyspark takes 0.1 s, and an export that finds nothing new does without.
-        try:
-            from zkgroup.export.spark.spark_context import SparkJobs
-        except ImportError as error:  # which is there, and is another one
-            raise UsageError(
-                f"the pyspark that Python finds here does not do: {error}",
-                "install pyspark 4.0 or later; PYTHONPATH, or spark-submit, may bring another one",
-            ) from None
 
-        request = self._request
-        return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)
+def _open_spark(request: ExportRequest) -> SparkJobs:
+    # pyspark takes 0.1 s, and an export that finds nothing new does without.
+    try:
+        from zkgroup.export.spark.spark_context import SparkJobs
+    except ImportError as error:  # which is there, and is another one
+        raise UsageError(
+            f"the pyspark that Python finds here does not do: {error}",
+            "install pyspark 4.0 or later; PYTHONPATH, or spark-submit, may bring another one",
+        ) from None
+    return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)
 
 
 def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -> None:
@@ -309,7 +280,6 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
 
 
 def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[str]:
-    """The offsets of a run that lie behind the group's offsets."""
     ranges = {
         TopicPartition(topic, number): interval
         for topic, partitions in (pointer.offsets or {}).items()

@@ -106,14 +106,12 @@ class ObjectStore:
 
     @property
     def filesystem(self) -> Any:
-        """pyarrow's."""
         with self._lock:
             if self._opened is None:
                 self._opened = open_filesystem(self.address)
             return self._opened
 
     def path(self, name: str) -> str:
-        """Of a file, as ``filesystem`` takes it."""
         return child(self.address, name)
 
     def check(self) -> None:
@@ -287,7 +285,6 @@ class ObjectStore:
             raise self.failure(what, name, error) from None
 
     def failure(self, what: str, name: str, error: Exception) -> ZkgroupError:
-        """The error for what pyarrow could not do."""
         return store_failure(self.address, what, error, f"{self.uri}/{name}" if name else self.uri)
 
 

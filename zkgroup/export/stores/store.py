@@ -122,11 +122,6 @@ class FolderStore:
         """Raise ``UsageError`` unless one can write here. Changes nothing."""
         there = self.root
         while not there.exists() and there != there.parent:
-            if there.is_symlink():
-                raise UsageError(
-                    f"cannot write to {self.root}: {there} is a link to {there.readlink()}, which is not there",
-                    "make that folder, or choose another --to",
-                )
             there = there.parent
         if not there.is_dir():
             raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
@@ -227,8 +222,8 @@ class FolderStore:
     def _publish(self, work: str, final: str, size: int) -> None:
         source, target = self.root / work, self.root / final
         try:
-            found = _size_of(source)
-            if found is None and _size_of(target) == size:
+            found = self.size(work)
+            if found is None and self.size(final) == size:
                 return  # renamed already, where there are no hard links
             if found is None:
                 raise MissingWorkError(
@@ -281,13 +276,6 @@ class FolderStore:
 
 def _unread(what: str, error: OSError) -> ZkgroupError:
     return ZkgroupError(f"{what}: {error.strerror}", remedy_of(error, "read"))
-
-
-def _size_of(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
 
 
 def _link(source: Path, target: Path) -> None:

@@ -265,12 +265,10 @@ class _OpenFile:
 
     @property
     def pending(self) -> int:
-        """Bytes that wait."""
         return self._bytes + self._raw_bytes
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a file by now."""
         return self._work is not None
 
     def is_full(self, stretch: int) -> bool:
@@ -337,7 +335,6 @@ class _OpenFile:
         self._load.pending += batch.nbytes
 
     def flush(self) -> None:
-        """Write the waiting messages."""
         self.convert()
         self._write()
 
