@@ -52,6 +52,7 @@ from zkgroup.protocol.znodes import excerpt
 from zkgroup.text import counted, group_command, listed
 
 _UNKNOWN: Final = "its state cannot be read"
+_LONGEST: Final = 1000  # characters of a place
 
 
 class UnfinishedExportError(RefusedError):
@@ -59,7 +60,7 @@ class UnfinishedExportError(RefusedError):
 
     def __init__(self, group: str, data: bytes) -> None:
         output = _read_pointer(data).get("output")
-        place = ("--to", output) if isinstance(output, str) else ()
+        place = ("--to", output) if isinstance(output, str) and len(output) < _LONGEST else ()
         text = (
             "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
             " state"

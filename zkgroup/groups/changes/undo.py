@@ -44,9 +44,9 @@ def plan_group_undo(
     Raises ``UsageError`` for a file that is no backup, ``RefusedError`` for one of another group or cluster.
     """
     backup = backups.read(path)
+    restoring = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
     if backup.nodes and not backup.offsets:
-        command = group_command("delete-group", group, "--undo", str(path))
-        raise UsageError(f"{path} has nodes, and no offsets by themselves", Remedy("see what restores them", command))
+        raise UsageError(f"{path} has nodes, and no offsets by themselves", restoring)
     backups.check_fits(backup, applier.cluster(), group, path)
     offsets = [
         offset
@@ -64,9 +64,8 @@ def plan_group_undo(
     rows = with_times(applier, plan_undo(offsets, current.partitions), current.partitions)
     warnings: list[str | Notice] = [*current.snapshot.all_warnings, *warn_of_new_group(current.snapshot, rows)]
     if backup.nodes:
-        undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
-        warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", undoing))
+        warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", restoring))
     refusals: tuple[RefusedError, ...] = ()
     if moved := find_moved(offsets, current.partitions):
         message = f"offsets have moved since {path} was written: {listed(moved)}"
