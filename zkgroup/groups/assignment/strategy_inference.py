@@ -165,7 +165,7 @@ def infer_strategy_from_claims(
         )
         for member in members
     }
-    if not live:
+    if not live or not fits:
         return StrategyInference(refused=refused, ranked=tuple(fits), may_run=may_run)
 
     def rank(variant: Variant) -> tuple[bool, int, int]:
@@ -173,8 +173,6 @@ def infer_strategy_from_claims(
         return fit.differences > 0, -len(holders - fit.apart), fit.differences  # equal ones keep their order
 
     ranked = tuple(sorted(fits, key=rank))
-    if not ranked:
-        return StrategyInference(refused=refused, may_run=may_run)
     best = ranked[0]
     fit = fits[best]
     return StrategyInference(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Final
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError, did_you_mean
@@ -234,9 +235,8 @@ def _clashes(shares: Mapping[str, Iterable[TopicPartition]]) -> dict[tuple[str, 
             claimants.setdefault(partition, []).append(member)
     found: dict[tuple[str, str], list[TopicPartition]] = {}
     for partition, members in claimants.items():
-        for position, first in enumerate(members):
-            for second in members[position + 1 :]:
-                found.setdefault((first, second), []).append(partition)
+        for pair in combinations(members, 2):
+            found.setdefault(pair, []).append(partition)
     return found
 
 

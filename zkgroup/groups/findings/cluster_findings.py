@@ -37,13 +37,8 @@ def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
             "no broker is registered: nothing can be read, and members that start own nothing until one comes",
             "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",
         )
-    yield from _faulty_brokers(facts)
-    yield from _leaders(facts)
-    yield from _deletions(facts)
-    yield from _split(facts)
-    yield from _problems(facts)
-    yield from _unreadable(facts)
-    yield from _incomplete(facts)
+    for part in (_faulty_brokers, _leaders, _deletions, _split, _problems, _unreadable, _incomplete):
+        yield from part(facts)
     if facts.settling and facts.now - facts.read_at >= COMMITTED_BY_THEN:
         yield finding(
             "incomplete-snapshot",

@@ -41,25 +41,14 @@ _NO_START: Final = "a member starts here where auto.offset.reset says (largest, 
 
 
 def diagnose_offsets(facts: GroupFacts) -> Iterator[Finding]:
-    for found in _diagnose(facts):
+    parts = (_unreadable, _out_of_range, _recreated, _missing, _without, _without_subscriber, _unregistered)
+    for found in (one for part in (*parts, _contradicting, _growing) for one in part(facts)):
         if facts.is_leftover:
             yield replace(found, severity="info")
         elif facts.abandoned:
             yield replace(found, severity=_QUIETER[found.severity])
         else:
             yield found
-
-
-def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
-    yield from _unreadable(facts)
-    yield from _out_of_range(facts)
-    yield from _recreated(facts)
-    yield from _missing(facts)
-    yield from _without(facts)
-    yield from _without_subscriber(facts)
-    yield from _unregistered(facts)
-    yield from _contradicting(facts)
-    yield from _growing(facts)
 
 
 def _unregistered(facts: GroupFacts) -> Iterator[Finding]:

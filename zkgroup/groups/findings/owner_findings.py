@@ -35,11 +35,8 @@ def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
     if facts.settling:
         yield from _in_progress(facts)
         return
-    yield from _unresponsive(facts)
-    yield from _awaited(facts)
-    yield from _claims(facts)
-    yield from _idle_members(facts)
-    yield from _unexplained(facts)
+    for part in (_unresponsive, _awaited, _claims, _idle_members, _unexplained):
+        yield from part(facts)
 
 
 def _gaps(facts: GroupFacts) -> Iterator[Finding]:

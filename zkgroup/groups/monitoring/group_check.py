@@ -136,14 +136,11 @@ def _beyond(value: float, warning: float | None, critical: float | None) -> tupl
     return ("WARNING", warning) if warning is not None and value >= warning else None
 
 
-def _of_progress(statuses: Mapping[TopicPartition, Status]) -> list[tuple[State, str]]:
-    reasons: list[tuple[State, str]] = []
+def _of_progress(statuses: Mapping[TopicPartition, Status]) -> Iterator[tuple[State, str]]:
     for status, meaning in MEANINGS.items():
         keys = [key for key, of in statuses.items() if of == status]
         if keys and status != "OK":
-            state: State = "WARNING" if status == "WARN" else "CRITICAL"
-            reasons.append((state, f"{status}: {listed(span_list(keys))}: {meaning}"))
-    return reasons
+            yield "WARNING" if status == "WARN" else "CRITICAL", f"{status}: {listed(span_list(keys))}: {meaning}"
 
 
 def catch_up_seconds(windows: Iterable[Sequence[Sample]]) -> float | None:

@@ -255,12 +255,8 @@ class GroupReader:
             )
         found = set(listed if isinstance(listed, tuple) else ())
         # As above: without that topic there are no groups in Kafka.
-        if (
-            self.queries is not None
-            and self.store != "zookeeper"
-            and isinstance(topics, tuple)
-            and OFFSETS_TOPIC in topics
-        ):
+        has_offsets = isinstance(topics, tuple) and OFFSETS_TOPIC in topics
+        if self.queries is not None and self.store != "zookeeper" and has_offsets:
             found.update(self.queries.names())
         return sorted(found)
 
@@ -283,20 +279,18 @@ class GroupReader:
 
     def no_such_group(self, group: str) -> NotFoundError:
         """The error for a group that does not exist, with similar names."""
-        in_kafka = self.queries.names() if self.queries is not None and self.asked_kafka else ()
-        where, known, remedy = "", list(in_kafka), "check its name"
-        if self.registry is not None:
-            (listed,) = self.registry.read([Children(znodes.consumers())])
-            where = f"in ZooKeeper at {self.registry.settings.hosts}{', nor in Kafka' if self.asked_kafka else ''}"
-            if isinstance(listed, tuple):
-                known += listed
-            elif not in_kafka:
-                where = f"ZooKeeper at {self.registry.settings.hosts} has no {znodes.consumers()}"
-                return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
-        elif self.queries is not None:
-            where = f"in Kafka at {self.queries.settings().bootstrap}"
-            remedy = "check its name; a group in ZooKeeper needs --zookeeper"
-        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
+        known = self.queries.names() if self.queries is not None and self.asked_kafka else ()
+        if self.registry is None:
+            where = f" in Kafka at {self.queries.settings().bootstrap}" if self.queries is not None else ""
+            remedy = did_you_mean(group, known, "check its name; a group in ZooKeeper needs --zookeeper")
+            return NotFoundError(f"no group {group!r}{where}", remedy)
+        (listed,), hosts = self.registry.read([Children(znodes.consumers())]), self.registry.settings.hosts
+        if not known and not isinstance(listed, tuple):
+            where = f"ZooKeeper at {hosts} has no {znodes.consumers()}"
+            return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
+        where = f"in ZooKeeper at {hosts}{', nor in Kafka' if self.asked_kafka else ''}"
+        known = (*known, *(listed if isinstance(listed, tuple) else ()))
+        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, "check its name"))
 
 
 def next_position(p: GroupPartition, store: Store) -> int | None:

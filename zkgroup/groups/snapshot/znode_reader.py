@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import ClassVar, Final, NamedTuple
 
 from zkgroup.clients.kafka.responses import KafkaGroup
@@ -302,10 +303,8 @@ def needs_partitions(nodes: NodeCache) -> bool:
     versions = []
     for path in child_paths(znodes.broker_ids(), nodes):
         node = nodes.node(path)
-        try:
+        with suppress(MalformedZnodeError):  # a request to this broker fails with that reason
             versions.append(decode_broker(path, node.data if node is not None else b"").version)
-        except MalformedZnodeError:
-            continue  # a request to this broker fails with that reason
     return min(versions, default=_WHOLE_OFFSETS) < _WHOLE_OFFSETS
 
 

@@ -90,13 +90,8 @@ class Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the recording. May be called again."""
         if self._file is not None:
             os.close(self._file)
-            self._file = None
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
         whole = _as_written(state)
@@ -136,11 +131,6 @@ def check_target(path: Path) -> None:
     """Raise ``UsageError`` where a recording cannot begin, before anything is opened."""
     if path.exists():
         raise _is_there(path)
-    check_folder(path)
-
-
-def check_folder(path: Path) -> None:
-    """Raise ``UsageError`` where no file of this name can be made: hours later it would be too late to tell."""
     if not os.access(path.parent, os.W_OK | os.X_OK):
         why = "may not be written to" if path.parent.is_dir() else "is no folder that is there"
         raise UsageError(f"{path}: {path.parent} {why}", "name a file in another folder")
