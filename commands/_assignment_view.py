@@ -16,13 +16,12 @@ from zkgroup.groups.assignment.assignment_plan import (
     Row,
     Share,
     nearest,
-    owned_now,
     present_conflicts,
     rows_of,
     shares_of,
     unreadable_owners,
 )
-from zkgroup.groups.assignment.strategy_inference import VARIANTS, StrategyInference, Variant
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, StrategyInference, Variant, owned_now
 from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
 from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, ScenarioPlan
 from zkgroup.groups.group_model import GroupSnapshot

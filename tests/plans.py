@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from zkgroup.groups.assignment.strategy_inference import VARIANTS, StreamClaim, Variant
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, Variant
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic
 from zkgroup.protocol.assignors import Assignment, assign
-from zkgroup.protocol.names import TopicPartition, identify_owner
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, identify_owner
 from zkgroup.protocol.znodes import Registration
 
 Members = Mapping[str, Mapping[str, int]]
@@ -37,9 +37,10 @@ def planned(variant: Variant, members: Members, partitions: Partitions) -> Assig
     return assign(*variant, members, partitions)
 
 
-def claims(plan: Assignment) -> dict[TopicPartition, StreamClaim]:
-    """The live owners of a group that has come to this plan."""
-    return {partition: StreamClaim(*thread) for partition, thread in plan.owners.items()}
+def claims(plan: Assignment | Mapping[TopicPartition, ConsumerThreadId]) -> dict[TopicPartition, GroupPartition]:
+    """The live owners of a group that has come to this plan, or to these shares of one."""
+    owners = plan.owners if isinstance(plan, Assignment) else plan
+    return {key: GroupPartition("", 0, member=member, stream=stream) for key, (member, stream) in owners.items()}
 
 
 def snapshot(

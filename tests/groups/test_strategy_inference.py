@@ -25,7 +25,6 @@ from zkgroup.groups.assignment.assignment_plan import choose, find_misfits
 from zkgroup.groups.assignment.strategy_inference import (
     VARIANTS,
     StrategyInference,
-    StreamClaim,
     Variant,
     infer_strategy,
     infer_strategy_from_claims,
@@ -115,7 +114,7 @@ def test_a_share_within_a_tie_may_be_blocked() -> None:
     """Who deals one of two tied partitions to itself may have wanted the other: no reason to call it a deviator."""
     members = {"g_a": {"Aa": 1, "BB": 1}, "g_b": {"Aa": 1, "BB": 1}}
     partitions = {"Aa": range(1), "BB": range(1)}
-    live = {pair: StreamClaim(*thread) for pair, thread in planned(NEW, members, partitions).of("g_a").items()}
+    live = claims(planned(NEW, members, partitions).of("g_a"))
     found = infer_strategy_from_claims(members, partitions, live)
     assert NEW in found.may_run["g_b"]
     assert found.following == ("g_a",)
@@ -142,9 +141,7 @@ def test_range_with_roundrobin(winner: str) -> None:
     partitions = {"t": range(24)}
     variant, loser = (RANGE, "g_b") if winner == "g_a" else (NEW, "g_a")
     share = planned(variant, members, partitions).of(winner)
-    found = infer_strategy_from_claims(
-        members, partitions, {pair: StreamClaim(*thread) for pair, thread in share.items()}
-    )
+    found = infer_strategy_from_claims(members, partitions, claims(share))
     assert (found.exact, found.best, found.differences) == ((), variant, 12)
     assert (found.following, found.deviating, found.blocked) == ((winner,), (loser,), ())
     assert variant not in found.may_run[loser]

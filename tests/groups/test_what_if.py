@@ -27,7 +27,6 @@ from zkgroup.groups.assignment.assignment_plan import (
     choose,
     find_misfits,
     nearest,
-    owned_now,
     present_conflicts,
     rows_of,
     shares_of,
@@ -38,6 +37,7 @@ from zkgroup.groups.assignment.strategy_inference import (
     Variant,
     compare,
     infer_strategy_from_claims,
+    owned_now,
 )
 from zkgroup.groups.assignment.what_if import (
     Choice,

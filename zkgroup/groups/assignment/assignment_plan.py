@@ -14,11 +14,10 @@ from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.assignment.strategy_inference import (
     VARIANTS,
     StrategyInference,
-    StreamClaim,
     Variant,
     compare,
     infer_strategy,
-    live_claims,
+    owned_now,
     same_owner,
 )
 from zkgroup.groups.assignment.what_if import (
@@ -127,7 +126,7 @@ def accepted(inference: StrategyInference, strategy: Strategy | None, release: s
 
 def nearest(plan: ScenarioPlan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
     """The outcome that equals the live owners, and True; else the one with the fewest unowned partitions, and False."""
-    live = {} if snapshot is None else live_claims(snapshot)
+    live = owned_now(snapshot)
     for outcome in plan.outcomes:
         if compare(plan.assignment(outcome), live).differences == 0:
             return outcome, True
@@ -230,12 +229,6 @@ def rows_of(
     return found
 
 
-def owned_now(snapshot: GroupSnapshot | None) -> dict[TopicPartition, GroupPartition]:
-    """The partitions that have an owner."""
-    partitions = () if snapshot is None else snapshot.partitions
-    return {partition.key: partition for partition in partitions if partition.owner is not None}
-
-
 def unreadable_owners(snapshot: GroupSnapshot | None) -> frozenset[TopicPartition]:
     """The partitions whose owner may not be read."""
     return frozenset() if snapshot is None else frozenset(p.key for p in snapshot.partitions if p.is_unreadable)
@@ -248,7 +241,7 @@ def _change(thread: ConsumerThreadId | None, now: GroupPartition | None) -> Chan
         return "claim"
     if now.member != thread.consumer_id:
         return "move"
-    return None if same_owner(StreamClaim(now.member, now.stream), thread) else "stream"
+    return None if same_owner(now, thread) else "stream"
 
 
 def _swapped(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> set[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from zkgroup.errors import AssignmentRefusedError
-from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot
 from zkgroup.protocol.assignors import Assignment, Compat, Strategy, assign, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, internal_topics
 
@@ -47,13 +47,6 @@ VARIANTS: Final = (
     Variant("roundrobin", "0.8.2"),
     Variant("roundrobin", "0.10.2"),
 )
-
-
-class StreamClaim(NamedTuple):
-    """The owner of a partition: ``member`` is None if it is not registered, ``stream`` if it names none."""
-
-    member: str | None
-    stream: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ def infer_strategy(snapshot: GroupSnapshot) -> StrategyInference:
     The internal topics that a filter leaves out depend on the release: where some of those are owned, older releases
     than the newest are tried as well.
     """
-    live = live_claims(snapshot)
+    live = owned_now(snapshot)
     members = {member.member: member.streams for member in snapshot.members if member.error is None}
     found = infer_strategy_from_claims(members, planned_partitions(snapshot), live)
     if found.exact or not any(pair.topic in INTERNAL_TOPICS for pair in live):
@@ -133,19 +126,16 @@ def concerned_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
     return found | {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
 
 
-def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, StreamClaim]:
+def owned_now(snapshot: GroupSnapshot | None) -> dict[TopicPartition, GroupPartition]:
     """The partitions that have an owner."""
-    return {
-        partition.key: StreamClaim(partition.member, partition.stream)
-        for partition in snapshot.partitions
-        if partition.owner is not None
-    }
+    partitions = () if snapshot is None else snapshot.partitions
+    return {partition.key: partition for partition in partitions if partition.owner is not None}
 
 
 def infer_strategy_from_claims(
     members: Mapping[str, Mapping[str, int]],
     partitions: Mapping[str, Iterable[int]],
-    live: Mapping[TopicPartition, StreamClaim],
+    live: Mapping[TopicPartition, GroupPartition],
 ) -> StrategyInference:
     """As ``infer_strategy``, from member → topic → streams, topic → partitions, and partition → owner."""
     numbers = {topic: list(listed) for topic, listed in partitions.items()}
@@ -192,7 +182,7 @@ def _accounts(fit: Fit, member: str, owns_any: bool) -> bool:
     return member not in fit.apart or (not owns_any and member in fit.blocked)
 
 
-def compare(plan: Assignment, live: Mapping[TopicPartition, StreamClaim]) -> Fit:
+def compare(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> Fit:
     """Compare the live owners with a plan. Owners that are swapped within a tie of hash codes do not differ."""
     tied = {pair for group in plan.ties for pair in group}
     differences = 0
@@ -227,6 +217,6 @@ def compare(plan: Assignment, live: Mapping[TopicPartition, StreamClaim]) -> Fit
     )
 
 
-def same_owner(claim: StreamClaim | None, thread: tuple[str, int]) -> bool:
+def same_owner(claim: GroupPartition | None, thread: tuple[str, int]) -> bool:
     """Whether a live owner is the planned thread; one that names no stream is compared by its member."""
     return claim is not None and claim.member == thread[0] and claim.stream in (None, thread[1])

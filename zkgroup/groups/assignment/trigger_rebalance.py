@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.assignment.assignment_plan import owned_now
+from zkgroup.groups.assignment.strategy_inference import owned_now
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import rebalance_obstacles
