@@ -118,9 +118,6 @@ def stops_everyone(member: GroupMember) -> bool:
     return False
 
 
-_SHOWN = 20
-
-
 def read_stored_offsets(
     registry: Registry, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, StoredOffset]:
@@ -141,10 +138,8 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
     try:
         offset = znodes.decode_offset(path, node.data)
         if java_long(node.data) is None:
-            shown = node.data.decode("utf-8", "replace")
-            shown = repr(shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…")
-            what = -1 if offset is None else offset
-            defect = f"{shown} has more than the number {what}, which no Scala member can read"
+            shown = znodes.excerpt(node.data.decode("utf-8", "replace"))
+            defect = f"{shown} has more than its number, which no Scala member can read"
     except MalformedZnodeError as malformed:
         error = malformed.why
     stat = node.stat

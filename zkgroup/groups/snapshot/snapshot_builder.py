@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.errors import ZkgroupError
@@ -27,19 +27,6 @@ from zkgroup.protocol.znodes import Registration
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
-
-
-class Claim(NamedTuple):
-    """An owner node, with the fields of ``GroupPartition``."""
-
-    owner: str | None = None
-    member: str | None = None
-    stream: int | None = None
-    since: int | None = None
-    session_id: int | None = None
-    error: str | None = None
-    claimed: int = 0
-    is_unreadable: bool = False
 
 
 def build_snapshot(
@@ -68,15 +55,14 @@ def build_snapshot(
             unknown = found.exists and found.error is not None and not found.passed_over
             existing[key.topic] = None if unknown else frozenset(found.partitions)
         there = existing[key.topic]
-        claim = claims.get(key)
-        if claim is None:
-            claim = Claim(is_unreadable=_is_below_unreadable(paths.owners, key.topic, own_unreadable) is not None)
+        claim = claims.get(key) or GroupPartition(
+            *key, is_unreadable=_is_below_unreadable(paths.owners, key.topic, own_unreadable) is not None
+        )
         offset, kafka = stored.get(key), kafka_group.offsets.get(key)
         if offset is None and (list_ := _is_below_unreadable(paths.offsets, key.topic, own_unreadable)):
             offset = unreadable_offset(f"znode {list_} cannot be read: {own_unreadable[list_]}")
-        partition = GroupPartition(
-            *key,
-            **claim._asdict(),
+        partition = replace(
+            claim,
             exists=there is None or key.partition in there,
             stored=offset,
             kafka=kafka,
@@ -190,8 +176,9 @@ def why_log_unread(p: GroupPartition, cluster: ClusterState) -> str | None:
 
 def _claims(
     group: str, nodes: NodeCache, members: set[str], problems: list[NodeProblem]
-) -> dict[TopicPartition, Claim]:
-    found: dict[TopicPartition, Claim] = {}
+) -> dict[TopicPartition, GroupPartition]:
+    """The partitions with owner nodes, and no more of them than that."""
+    found: dict[TopicPartition, GroupPartition] = {}
     for topic, parent in nodes.children(nodes.paths(group).owners):
         # Plain numbers first: the Scala consumer reads no others.
         for name, path in sorted(nodes.children(parent), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
@@ -207,27 +194,28 @@ def _claims(
                 problems.append(NodeProblem(path, f"is a second owner node of {key}"))
                 continue
             if node is not None:
-                found[key] = _claim(node, members)
+                found[key] = _claim(key, node, members)
             elif why := nodes.why_unreadable(path):
-                found[key] = Claim(error=f"the znode cannot be read: {why}", is_unreadable=True)
+                found[key] = GroupPartition(*key, error=f"the znode cannot be read: {why}", is_unreadable=True)
     return found
 
 
-def _claim(node: Node, members: set[str]) -> Claim:
+def _claim(key: TopicPartition, node: Node, members: set[str]) -> GroupPartition:
     owner = node.data.decode("utf-8", "backslashreplace")
     identity = identify_owner(owner, members)
-    return Claim(
+    return GroupPartition(
+        *key,
         owner or None,
         identity and identity.consumer_id,
         identity and identity.index,
         node.stat.ctime,
         node.stat.owner,
         None if owner else "the owner node is empty",
-        node.stat.czxid,
+        claimed=node.stat.czxid,
     )
 
 
-def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Claim]) -> GroupMember:
+def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, GroupPartition]) -> GroupMember:
     """A member of another client whose registration does not name its topics: its topics are those that it owns."""
     if member.foreign is None or member.registration is not None:
         return member

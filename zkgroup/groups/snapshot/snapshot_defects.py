@@ -96,13 +96,12 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
             continue
         if partition.error is not None:
             defects.append(f"{partition.name}: {partition.error}")
-        elif partition.owner is None:
-            if partition.topic in snapshot.subscribed and partition.exists:
-                defects.append(f"{partition.name} has no owner")
-        else:
-            code, why = claim_defect(partition, members.get(partition.member or ""), snapshot) or ("", "")
-            if code not in ("", "owner-of-former-session"):
-                defects.append(f"{partition.name} {why}")
+        elif partition.owner is None and partition.topic in snapshot.subscribed and partition.exists:
+            defects.append(f"{partition.name} has no owner")
+        elif partition.owner is not None:
+            defect = claim_defect(partition, members.get(partition.member or ""), snapshot)
+            if defect is not None and defect[0] != "owner-of-former-session":
+                defects.append(f"{partition.name} {defect[1]}")
     twice = read_twice(snapshot)
     if twice:
         defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")
