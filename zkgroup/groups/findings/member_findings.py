@@ -121,12 +121,10 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
             "critical" if stuck else "warning",
         )
     if znodes.ESCAPED_TWICE in member.defects and member.error is None:
+        does, topics = "matches", {*member.streams}
         if member.registration.pattern == "black_list":
-            kept_out = [name for name in facts.snapshot.existing_topics if name not in member.streams]
-            kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
-            effect = f"excludes {counted(len(kept_out), 'topic')}" if kept_out else "excludes no topic"
-        else:
-            effect = f"matches {counted(len(member.streams), 'topic')}" if member.streams else "matches no topic"
+            does, topics = "excludes", {*facts.snapshot.existing_topics} - topics - INTERNAL_TOPICS
+        effect = f"{does} {counted(len(topics), 'topic') if topics else 'no topic'}"
         yield finding(
             "doubly-escaped-filter",
             member.member,

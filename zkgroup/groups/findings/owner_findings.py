@@ -55,10 +55,11 @@ def _gaps(facts: GroupFacts) -> Iterator[Finding]:
         waiting = sum(p.known_lag("both") or 0 for p in gaps)
         at_least = "at least " if any(p.is_lag_unknown("both") for p in gaps) else ""
         more = f", {at_least}{counted(waiting, 'message')} waiting" if waiting else ""
-        what = f"has no owner{again}: nobody reads it" if len(gaps) == 1 else f"have no owner{again}: nobody reads them"
-        number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
+        what = f"has no owner{again}: nobody reads it"
+        if len(gaps) > 1:
+            what = f"{len(gaps)} partitions have no owner{again}: nobody reads them"
         subject = listed(span_list(p.key for p in gaps))
-        yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
+        yield finding("partition-without-owner", subject, f"{what}{more}", remedy)
 
 
 def _first_step(facts: GroupFacts) -> Remedy | None:

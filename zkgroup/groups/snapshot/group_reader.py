@@ -223,7 +223,18 @@ class GroupReader:
             if is_wrong_setting(error):
                 raise
             answer = MessageAges(failures=dict.fromkeys(positions, error.reason))
-        return [_with_ages(snapshot, answer, self.store) for snapshot in found]
+        return [self._with_its_ages(snapshot, answer) for snapshot in found]
+
+    def _with_its_ages(self, snapshot: GroupSnapshot, answer: MessageAges) -> GroupSnapshot:
+        partitions, failed = [], []
+        for p in snapshot.partitions:
+            age = None
+            if (position := next_position(p, self.store)) is not None:
+                age = answer.ages.get(p.key, {}).get(position)
+                failed.append((p, answer.failures.get(p.key) if age is None else None))
+            partitions.append(p if age is None else replace(p, next_age=age))
+        warnings = notes_by_reason(failed, "its lag in time is unknown: ")
+        return replace(snapshot, partitions=tuple(partitions), age_warnings=tuple(warnings))
 
     def _ask_coordinators(
         self, reader: ZnodeReader, executor: ThreadPoolExecutor
@@ -299,15 +310,3 @@ def next_position(p: GroupPartition, store: Store) -> int | None:
     if committed is None or not lag or not p.exists:
         return None
     return max(committed, p.log_start or 0)
-
-
-def _with_ages(snapshot: GroupSnapshot, answer: MessageAges, store: Store) -> GroupSnapshot:
-    partitions, failed = [], []
-    for p in snapshot.partitions:
-        age = None
-        if (position := next_position(p, store)) is not None:
-            age = answer.ages.get(p.key, {}).get(position)
-            failed.append((p, answer.failures.get(p.key) if age is None else None))
-        partitions.append(p if age is None else replace(p, next_age=age))
-    warnings = notes_by_reason(failed, "its lag in time is unknown: ")
-    return replace(snapshot, partitions=tuple(partitions), age_warnings=tuple(warnings))
