@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Annotated
 
 from zkgroup import __version__
+from zkgroup.errors import UsageError
 
 from ._output import Output, has_objects, print_object, print_rows
 from ._shared_options import option
@@ -38,7 +39,7 @@ def version(
 
 def versions() -> dict[str, str | None]:
     """Name to version, None where it is not there. Only librdkafka, which alone knows its version, is loaded for it."""
-    from zkgroup.java_runtime import first_java
+    from zkgroup.java_runtime import find_java, java_release
 
     found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
@@ -47,7 +48,10 @@ def versions() -> dict[str, str | None]:
             found[name] = metadata.version(name)
         if name == "confluent-kafka":
             found |= _native_parts()
-    return found | {"java": first_java()}
+    try:
+        return found | {"java": java_release(find_java())}
+    except UsageError:
+        return found | {"java": None}
 
 
 def summary() -> str:

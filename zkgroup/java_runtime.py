@@ -16,8 +16,8 @@ from zkgroup.errors import UsageError
 
 MINIMUM = 17
 
-_RELEASE_FILE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
-_VERSION_LINE = re.compile(r'version "([^"]+)"')
+#: In the file ``release`` of an installation, and in what ``java -version`` prints.
+_RELEASE = re.compile(r'(?:^JAVA_VERSION=|version )"([^"]+)"', re.MULTILINE)
 
 #: What to do where there is none.
 HINT: Final = (
@@ -34,7 +34,9 @@ def find_java() -> Path:
     Raises ``UsageError`` where there is none.
     """
     too_old: list[str] = []
-    for candidate in _candidates():
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    places = [*([Path(home) / "bin" / "java"] if home else []), *([Path(on_path)] if on_path else [])]
+    for candidate in [place for place in dict.fromkeys(places) if place.is_file()]:
         version = java_version(candidate)
         if version is not None and version >= MINIMUM:
             return candidate
@@ -43,51 +45,28 @@ def find_java() -> Path:
     raise UsageError(f"Java {MINIMUM} or later is needed{found}", HINT)
 
 
-def _candidates() -> list[Path]:
-    places: list[Path] = []
-    if home := os.environ.get("JAVA_HOME"):
-        places.append(Path(home) / "bin" / "java")
-    if on_path := shutil.which("java"):
-        places.append(Path(on_path))
-    return [place for place in dict.fromkeys(places) if place.is_file()]
-
-
 def java_version(java: Path) -> int | None:
     """The feature release of ``java`` (8, 11, 17 …), or None where it does not run."""
-    release = java_release(java)
-    return _feature(release) if release is not None else None
+    numbers = re.findall(r"\d+", (java_release(java) or "").removeprefix("1."))  # 1.8.0_392 is Java 8
+    return int(numbers[0]) if numbers else None
 
 
 def java_release(java: Path) -> str | None:
     """The release of ``java`` as it calls itself (``17.0.12``), or None where it does not run."""
     try:
-        release = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+        text = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
     except OSError:
-        release = ""
-    if match := _RELEASE_FILE.search(release):
-        return match[1]
-    try:
-        result = run_child([java, "-version"], 30)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = _VERSION_LINE.search(result.stderr + result.stdout)
+        try:
+            result = run_child([java, "-version"], 30)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        text = result.stderr + result.stdout
+    match = _RELEASE.search(text)
     return match[1] if match else None
 
 
-def first_java() -> str | None:
-    """The release of the Java that would be run: the first that is recent enough, else the first that there is."""
-    releases = [release for place in _candidates() if (release := java_release(place)) is not None]
-    return next((release for release in releases if (_feature(release) or 0) >= MINIMUM), next(iter(releases), None))
-
-
-def _feature(version: str) -> int | None:
-    numbers = [int(part) for part in re.findall(r"\d+", version)]
-    if not numbers:
-        return None
-    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]  # 1.8.0_392 is Java 8
-
-
-_DAY: Final = 24 * 60 * 60.0
+#: Seconds for which an archive is kept that nobody uses.
+_MONTH: Final = 30 * 24 * 60 * 60.0
 
 
 def use_archive(archive: Path) -> bool:
@@ -99,21 +78,11 @@ def use_archive(archive: Path) -> bool:
     return True
 
 
-def remove_old_archives(folder: Path, pattern: str, keep: int) -> None:
-    """Remove archives that were not used for a day, and the marks and remains of killed processes beside them. The
-    ``keep`` last used ones stay, with their marks. A process that has mapped one keeps it."""
-    now = time.time()
-    found = {path: _used(path) for path in folder.glob(pattern)}
-    archives = sorted((path for path in found if path.suffix == ".jsa"), key=found.__getitem__, reverse=True)
-    kept = {path.stem for place, path in enumerate(archives) if place < keep or found[path] >= now - _DAY}
-    for path, used in found.items():
-        if path.stem not in kept and used < now - _DAY:
-            with contextlib.suppress(OSError):
+def remove_old_archives(folder: Path, pattern: str) -> None:
+    """Remove archives that were not used for a month, and the marks and remains of killed processes beside them. A
+    process that has mapped one keeps it."""
+    oldest = time.time() - _MONTH
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            if path.stat().st_mtime < oldest:
                 path.unlink()
-
-
-def _used(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # removed meanwhile
-        return time.time()

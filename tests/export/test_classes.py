@@ -148,26 +148,27 @@ def age(path: Path, hours: float) -> None:
 
 
 def test_archives_that_nobody_uses_any_more_are_removed(cache: Path, tmp_path: Path) -> None:
-    """Each Java, Spark and class path has one of 70 MB. Three are kept, and all of the last day; what counts is when
-    one was used, not made. Those that go take their marks with them; what is no archive of Spark's is left alone."""
+    """Each Java, Spark and class path has one of 70 MB. Those of the last month are kept; what counts is when one was
+    used, not made. Marks go likewise; what is no archive of Spark's is left alone."""
     run = tmp_path / "run"
     made = [make_one(run, Path(f"/spark-{number}")) for number in range(5)]
-    assert all(path.is_file() for path in made)  # none is older than a day
+    assert all(path.is_file() for path in made)
     left_by_killed = made[0].with_suffix(".1.tmp")
     left_by_killed.write_bytes(b"half")
     being_made = made[0].with_suffix(".2.tmp")
     being_made.write_bytes(b"half")
     for number, path in enumerate(made):
-        age(path, hours=100 - number)
-        age(path.with_suffix(".seen"), hours=200)
-    age(left_by_killed, hours=30)
+        age(path, hours=24 * (35 - number))
+        age(path.with_suffix(".seen"), hours=24 * 60)
+    age(left_by_killed, hours=24 * 40)
     servers = made[0].with_name("0123456789ab.jsa")
     servers.write_bytes(b"classes")
-    age(servers, hours=1000)
+    age(servers, hours=24 * 100)
     assert ask(run, Path("/spark-0")).options  # which is using it
     newest = make_one(run, Path("/spark-new"))
     assert set(cache.rglob("*.*")) == {
         servers,
-        *(path.with_suffix(suffix) for path in (made[0], made[4], newest) for suffix in (".jsa", ".seen")),
+        made[0],
+        *(newest.with_suffix(suffix) for suffix in (".jsa", ".seen")),
         being_made,
     }

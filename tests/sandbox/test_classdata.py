@@ -75,13 +75,13 @@ def test_a_changed_jar_has_another_archive(tmp_path: Path) -> None:
 
 
 def test_archives_of_upgraded_servers_are_removed_when_others_are_made(tmp_path: Path) -> None:
-    """Those of the last day stay, and of others the twenty that were used last: enough for all releases at a time."""
+    """Those stay that were used in the last month."""
     folder = tmp_path / "cache" / "classes"
     folder.mkdir(parents=True)
     made = [folder / f"{number:024x}.jsa" for number in range(30)]
     for number, path in enumerate(made):
         path.touch()
-        os.utime(path, (path.stat().st_mtime - 3600 * (100 - number),) * 2)
+        os.utime(path, (path.stat().st_mtime - 86_400 * (40.5 - number),) * 2)
     foreign = folder / "spark-1.jsa"
     foreign.touch()
     os.utime(foreign, (0, 0))

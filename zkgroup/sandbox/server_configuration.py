@@ -148,10 +148,6 @@ def kraft_properties(node: int, port: int, controller_port: int) -> dict[str, ob
     }
 
 
-# Archives that are kept even if they are not used: those of one Java for every release of Kafka, and more.
-_KEPT = 20
-
-
 def jvm(java: Path, class_path: str, heap_mb: int, *options: str, record: bool = False) -> list[str]:
     """The command line of a virtual machine, up to the class to run. ``record``: it makes its archive at its end."""
     archive = archive_of(java, class_path)
@@ -190,4 +186,4 @@ def record(java: Path, class_paths: list[str], run: Callable[[], None]) -> None:
         for archive in archives:
             with contextlib.suppress(FileNotFoundError):
                 _being_made(archive).replace(archive)
-        remove_old_archives(archives[0].parent, "[0-9a-f]*", _KEPT)
+        remove_old_archives(archives[0].parent, "[0-9a-f]*")

@@ -230,7 +230,6 @@ def environment_variables(wanted: Mapping[str, str]) -> Iterator[None]:
 # A run that is interrupted makes none; one that cannot make any (a class path with folders) is not asked for ever.
 _ATTEMPTS: Final = 3
 # Archives that are kept even if they are not used.
-_KEPT: Final = 3
 # Options about sharing classes.
 _WORDS: Final = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
 # What the class path of Spark's JVM depends on.
@@ -290,7 +289,7 @@ class ClassArchive:
                 file.flush()
                 os.fsync(file.fileno())  # before it has its name
             temporary.replace(self._path)
-            remove_old_archives(self._path.parent, "spark-*", _KEPT)
+            remove_old_archives(self._path.parent, "spark-*")
         except OSError as error:
             log.info("Spark's classes are not kept: %s", error)
             with contextlib.suppress(OSError):
