@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from zkgroup.config import ConnectionSettings, LoadedConfig, load_consumer_config, resolve_connection
+from zkgroup.config import ConnectionSettings, load_consumer_config, resolve_connection
+from zkgroup.config.consumer_config import LoadedConfig
 from zkgroup.config.settings_table import SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.text import Command

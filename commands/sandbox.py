@@ -323,7 +323,8 @@ def member(
     zkgroup sandbox member orders --group billing --from-beginning
     zkgroup sandbox member orders --group billing --release 0.8.2.2 --detach
     """
-    from zkgroup.config import Property, load_consumer_config
+    from zkgroup.config import load_consumer_config
+    from zkgroup.config.setting_files import Property
     from zkgroup.protocol.names import validate_group_id, validate_topic
     from zkgroup.protocol.topic_filter import TopicFilter
     from zkgroup.sandbox.sandbox_security import security_in

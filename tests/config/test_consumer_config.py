@@ -11,8 +11,9 @@ from confluent_kafka import Consumer
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zkgroup.config import ConsumerConfig, Property, librdkafka_properties, load_consumer_config, parse_properties
+from zkgroup.config import ConsumerConfig, librdkafka_properties, load_consumer_config
 from zkgroup.config.consumer_config import LoadedConfig
+from zkgroup.config.setting_files import Property, parse_properties
 from zkgroup.config.settings_table import BY_KEY, RESERVED
 from zkgroup.errors import UsageError
 

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkgroup.config import (
-    ConnectionSettings,
-    parse_bootstrap,
-    parse_chroot,
-    parse_connect_string,
-    resolve_connection,
-)
+from zkgroup.config import ConnectionSettings, resolve_connection
+from zkgroup.config.connection_settings import parse_bootstrap, parse_chroot, parse_connect_string
 from zkgroup.config.profiles import config_file
 from zkgroup.errors import UnreachableError, UsageError
 

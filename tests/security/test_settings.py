@@ -13,8 +13,8 @@ from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 from zkgroup.clients.kafka.registered_brokers import choose_listener, settings_from_brokers
 from zkgroup.clients.schema_registry import registry_settings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.config import ConnectionSettings, ConsumerConfig, TlsSettings, load_consumer_config, resolve_connection
-from zkgroup.config.connection_settings import KerberosSettings, shown_settings
+from zkgroup.config import ConnectionSettings, ConsumerConfig, load_consumer_config, resolve_connection
+from zkgroup.config.connection_settings import KerberosSettings, TlsSettings, shown_settings
 from zkgroup.config.settings_table import PROTOCOLS, SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.task_data import TaskSettings

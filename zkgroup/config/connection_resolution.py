@@ -81,11 +81,9 @@ class Layers:
         return self.values[name][0] if name in self.values else None
 
     def text(self, name: str) -> str | None:
-        """The strongest value's text."""
         return self.values[name][0].text if name in self.values else None
 
     def is_true(self, name: str, default: bool) -> bool:
-        """The strongest value of a bool."""
         return parse_bool(name, self.values[name][0]) if name in self.values else default
 
 

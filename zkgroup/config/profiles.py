@@ -1,18 +1,6 @@
-"""Cluster profiles in ``config.toml``.
-
-[clusters.prod]
-zookeeper = "zk1:2181,zk2:2181/kafka"
-zookeeper-auth-file = "~/.zkgroup-prod"      # USER:PASSWORD, for access lists
-bootstrap-server = "broker1:9092"            # for what needs no ZooKeeper
-connect-timeout = 10                         # seconds
-consumer-config = "/etc/kafka/consumer.properties"
-protected = true                             # changes ask for a confirmation
-labels = ["production", "eu-west-1"]         # shown where the cluster is
-security-protocol = "SASL_SSL"               # and all other options of zkgroup.config.settings_table
-[clusters.prod.kafka]                        # librdkafka's properties
-"socket.timeout.ms" = 10000
-[clusters.prod.properties]                   # the Scala consumer's keys
-"auto.offset.reset" = "smallest"
+"""Cluster profiles in ``config.toml``: tables ``[clusters.NAME]`` with the settings of
+``zkgroup.config.settings_table``, ``protected`` and ``labels``, and tables below them, ``kafka`` (librdkafka's
+properties) and ``properties`` (the Scala consumer's keys).
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Files of settings, secrets and credentials, up to a size limit; and zkgroup's folders.
 
-A ``consumer.properties`` is read as ``java.util.Properties.load`` does (JDK 17). A logical line ends at a line feed, a
-carriage return or both, unless an odd number of backslashes is before it; the blanks at the beginning of the line that
-continues it are dropped. Blank lines and those whose first character is ``#`` or ``!`` are skipped. A key ends at the
-first unescaped ``=``, ``:`` or blank. A backslash before ``uXXXX``, ``t``, ``n``, ``r`` or ``f`` makes an escape; any
-other backslash is dropped.
-
-Two things differ: bytes are UTF-8 where they are valid UTF-8 and ISO-8859-1 otherwise (Java: always the latter), and
-blanks at the end of a value are dropped, as the Scala consumer does when it reads one.
+A ``consumer.properties`` is read as ``java.util.Properties.load`` does (JDK 17). Two things differ: bytes are UTF-8
+where they are valid UTF-8 and ISO-8859-1 otherwise (Java: always the latter), and blanks at the end of a value are
+dropped, as the Scala consumer does when it reads one.
 """
 
 from __future__ import annotations

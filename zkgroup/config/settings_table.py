@@ -81,12 +81,10 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """The option, as ``--NAME``."""
         return f"--{self.option_name}"
 
     @property
     def parameter(self) -> str:
-        """The option as the name of a Python parameter."""
         return self.option_name.replace("-", "_")
 
     @property
@@ -96,7 +94,6 @@ class Setting:
 
     @property
     def profile_keys(self) -> tuple[str, ...]:
-        """The keys of a profile."""
         if not (self.name and self.in_profile):
             return ()
         return (self.option_name, f"{self.name}-env") if self.kind == "secret" else (self.name,)
@@ -440,5 +437,4 @@ MEMBERSHIP: Final[Mapping[str, int | None]] = {
 
 
 def has_tls(protocol: str) -> bool:
-    """True if a security protocol encrypts."""
     return protocol.upper() in ("SSL", "SASL_SSL")

@@ -7,13 +7,13 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.config import ConsumerConfig, librdkafka_properties, parse_connect_string
+from zkgroup.config import ConsumerConfig, librdkafka_properties
+from zkgroup.config.connection_settings import parse_connect_string
 from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, Topics
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.zookeeper_driver import RebalanceListener, ZooKeeperDriver, boot_clock
@@ -34,8 +34,8 @@ class Connector(ConsumerConnector):
         with Connector(config, zookeeper) as connector:
             for stream in connector.streams({"orders": 2})["orders"]: ...
 
-    ``zookeeper``: where ZooKeeper is, unless ``config.zookeeper_connect`` says it. Where both say it they must agree;
-    time-outs that it leaves at their defaults are the configuration's. Raises UsageError otherwise.
+    ``zookeeper``: where ZooKeeper is, unless ``config.zookeeper_connect`` says it. Where both say it they must agree,
+    or UsageError is raised; time-outs that the configuration sets win over those of ``zookeeper``.
     ``start``: where to begin in partitions without a committed offset, instead of ``auto.offset.reset``. ``kafka``: how
     to reach the brokers, instead of what they have registered in ZooKeeper.
     """
@@ -91,9 +91,9 @@ class Connector(ConsumerConnector):
 
 
 def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) -> ZooKeeperSettings:
-    """ZooKeeper's address and time-outs: those of ``given``, and those of the configuration where it has defaults.
+    """ZooKeeper's address and time-outs: those of ``given``, but for time-outs that the configuration sets.
 
-    Raises UsageError where the two contradict each other, or neither names a ZooKeeper.
+    Raises UsageError where the two name different ZooKeepers, or neither names one.
     """
     session = config.zookeeper_session_timeout_ms / 1000
     connecting = config.zookeeper_connection_timeout_ms / 1000
@@ -102,27 +102,15 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
             raise UsageError("no ZooKeeper was named", "set zookeeper_connect, or give ZooKeeperSettings")
         hosts = str(parse_connect_string(config.zookeeper_connect, "zookeeper_connect"))
         return ZooKeeperSettings(hosts, session, connecting)
-    if not isinstance(given, ZooKeeperSettings):
-        raise UsageError(f"{given!r} are no ZooKeeperSettings", f"give ZooKeeperSettings({str(given)!r})")
     meant = parse_connect_string(given.hosts, "ZooKeeperSettings")
     if config.zookeeper_connect:
         named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
         if not named.same_as(meant):
             raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
-    said: dict[str, Any] = {}
     # A default of the configuration counts as not set; the connection time-out's is the session timeout.
-    for key, field, seconds, default in (
-        ("zookeeper_session_timeout_ms", "session_timeout", session, _DEFAULTS.session_timeout),
-        ("zookeeper_connection_timeout_ms", "connect_timeout", connecting, session),
-    ):
-        if seconds != default:
-            if getattr(given, field) not in (getattr(_DEFAULTS, field), seconds):
-                raise UsageError(
-                    f"{key}={seconds * 1000:g} contradicts ZooKeeperSettings, which says {getattr(given, field):g} s",
-                    "say it in one place",
-                )
-            said[field] = seconds
-    return replace(given, **said)
+    if session != _DEFAULTS.session_timeout:
+        given = replace(given, session_timeout=session)
+    return given if connecting == session else replace(given, connect_timeout=connecting)
 
 
 def member_settings(

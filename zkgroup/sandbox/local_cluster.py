@@ -12,7 +12,7 @@ from typing import Self
 
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config import parse_chroot
+from zkgroup.config.connection_settings import parse_chroot
 from zkgroup.config.setting_files import CACHE_VARIABLE, STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
