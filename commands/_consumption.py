@@ -13,7 +13,7 @@ from zkgroup.clients.kafka.start_position import log_ends, resolve_start
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConnectionSettings, ConsumerConfig
 from zkgroup.connector import StartAt
-from zkgroup.connector.stream import Feed, make_streams
+from zkgroup.connector.stream import Feed, Stream
 from zkgroup.errors import NotFoundError, ZkgroupError, did_you_mean
 from zkgroup.protocol.names import TopicPartition, internal_topics
 from zkgroup.protocol.topic_filter import TopicFilter
@@ -135,14 +135,11 @@ def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
     sink = asked.sink
     with StopRequest(sink.stop) as stop:
         kafka, starts, ends = stop.unless(lambda: _prepare(asked, numbers))
-        (stream,) = make_streams(
+        stream = Stream(
             asked.config,
-            1,
             lambda: kafka,
             may_deliver=lambda: True,
             on_failure=lambda error: None,
-            key_decoder=lambda data: data,
-            value_decoder=lambda data: data,
             report_ends=asked.until_end,
             native=sink.reads_natively,
         )

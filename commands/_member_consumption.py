@@ -75,7 +75,7 @@ def _take_part(
     with connector:
         try:
             if not stop:
-                joined: list[Stream[bytes | None, bytes | None]]
+                joined: list[Stream]
                 wanted, ends_too, native = asked.subscription, asked.until_end, sink.reads_natively
                 if wanted.filter is not None:
                     joined = connector.streams_by_filter(wanted.filter, streams, report_ends=ends_too, native=native)

@@ -56,7 +56,7 @@ class Sink:
         self._reached: dict[TopicPartition, int] = {}
         self._began = self._last = time.monotonic()
 
-    def start(self, streams: Sequence[Stream[bytes | None, bytes | None]]) -> None:
+    def start(self, streams: Sequence[Stream]) -> None:
         """Begin to read; one thread for each stream."""
         self._began = self._last = time.monotonic()
         for number, stream in enumerate(streams):
@@ -107,7 +107,7 @@ class Sink:
 
         return f"the ends of {spans(left)}"
 
-    def _read(self, stream: Stream[bytes | None, bytes | None], ended: threading.Event) -> None:
+    def _read(self, stream: Stream, ended: threading.Event) -> None:
         try:
             while not self._stop:
                 batch = stream.batch(STOP_CHECK)
@@ -127,7 +127,7 @@ class Sink:
             stream.release()
             ended.set()
 
-    def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
+    def _put(self, stream: Stream, batch: Batch) -> None:
         with self._lock:
             written, count, left = batch.messages, len(batch.messages), self._left
             if self.wanted is not None:

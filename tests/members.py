@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cli import ZKGROUP, environment
 from support import wait_until
@@ -17,7 +17,6 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
-from zkgroup.connector.consumer_connector import Closing
 from zkgroup.connector.zookeeper_driver import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
@@ -47,7 +46,7 @@ def connector(
     return Connector(settings, zookeeper, listener=listener, start=start, clock=clock)
 
 
-class ReadMember(Closing):
+class ReadMember:
     """Joins, and reads on a thread for each stream. ``records`` is what has been delivered, in the order of each
     stream; ``failures`` is what readers got instead."""
 
@@ -58,16 +57,16 @@ class ReadMember(Closing):
         subscription: Mapping[str, int] | TopicFilter,
         streams: int = 1,
         *,
-        pace: Callable[[Record[Any, Any]], object] = lambda record: None,
+        pace: Callable[[Record], object] = lambda record: None,
         made: Callable[[Connector], object] = lambda connector: None,
         **options: Any,
     ) -> None:
         self.connector = connector(connect, group, **options)
         made(self.connector)  # before it joins
-        self.records: list[Record[bytes, bytes]] = []
+        self.records: list[Record] = []
         self.failures: list[Exception] = []
         self._pace = pace
-        made: list[Stream[Any, Any]]
+        made: list[Stream]
         if isinstance(subscription, TopicFilter):
             made = self.connector.streams_by_filter(subscription, streams)
         else:
@@ -76,7 +75,7 @@ class ReadMember(Closing):
         for thread in self._threads:
             thread.start()
 
-    def _read(self, stream: Stream[Any, Any]) -> None:
+    def _read(self, stream: Stream) -> None:
         try:
             for record in stream:
                 self.records.append(record)
@@ -109,6 +108,12 @@ class ReadMember(Closing):
         except kind as error:
             return error
         raise AssertionError("closed without its error")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Leave; the readers must come to their end."""

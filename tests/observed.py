@@ -88,14 +88,14 @@ class Observed:
         """A member ``GROUP_NAME``, which has its share when this returns."""
         counter = Held() if listener is None else listener
 
-        def note(record: Record[Any, Any]) -> None:
+        def note(record: Record) -> None:
             if record.topic == self.topic:
                 at = time.monotonic_ns()
                 self._deliveries.append(Delivery(at, f"{name}/{counter.shares}", record.partition, record.offset))
 
         pace = options.pop("pace", None)
 
-        def heed(record: Record[Any, Any]) -> None:
+        def heed(record: Record) -> None:
             note(record)
             if pace is not None:
                 pace(record)

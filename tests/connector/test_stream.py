@@ -14,6 +14,7 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition
 from zkgroup.clients.kafka.fetcher import Fetched
+from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.stream_reader import StreamReader
@@ -41,16 +42,12 @@ class Owner:
             raise answer
         return answer
 
-    def stream(self, reset: Literal["smallest", "largest"] | None = None) -> Stream[Any, Any]:
+    def stream(self, reset: Literal["smallest", "largest"] | None = None) -> Stream:
         return Stream(
+            ConsumerConfig(group_id="g", auto_offset_reset=reset),
             self.settings,
-            lambda: self.may_deliver,
-            self.failed.append,
-            sharers=1,
-            reset=reset,
-            key_decoder=lambda data: data,
-            value_decoder=lambda data: data,
-            properties={},
+            may_deliver=lambda: self.may_deliver,
+            on_failure=self.failed.append,
         )
 
 
@@ -60,10 +57,10 @@ def owner(kafka: KafkaSettings) -> Owner:
 
 
 @pytest.fixture
-def make_stream(owner: Owner) -> Iterator[Callable[..., Stream[Any, Any]]]:
-    made: list[Stream[Any, Any]] = []
+def make_stream(owner: Owner) -> Iterator[Callable[..., Stream]]:
+    made: list[Stream] = []
 
-    def make(reset: Literal["smallest", "largest"] | None = None) -> Stream[Any, Any]:
+    def make(reset: Literal["smallest", "largest"] | None = None) -> Stream:
         made.append(owner.stream(reset))
         return made[-1]
 
@@ -73,7 +70,7 @@ def make_stream(owner: Owner) -> Iterator[Callable[..., Stream[Any, Any]]]:
         Feed(stream).close()
 
 
-def offsets(stream: Stream[Any, Any], count: int) -> list[int]:
+def offsets(stream: Stream, count: int) -> list[int]:
     """So many messages' offsets."""
     found: list[int] = []
     deadline = time.monotonic() + 20
@@ -85,7 +82,7 @@ def offsets(stream: Stream[Any, Any], count: int) -> list[int]:
 
 
 def test_a_stream_waits_for_brokers(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+    owner: Owner, make_stream: Callable[..., Stream], make_topic: Make, fill: Fill, kafka: KafkaSettings
 ) -> None:
     """No broker registered, or ZooKeeper away, when reading is to begin: it is tried again, and the member stays."""
     topic = make_topic(1)
@@ -98,7 +95,7 @@ def test_a_stream_waits_for_brokers(
 
 
 def test_a_stream_follows_brokers_to_new_addresses(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+    owner: Owner, make_stream: Callable[..., Stream], make_topic: Make, fill: Fill, kafka: KafkaSettings
 ) -> None:
     """Where all brokers that it knows are gone, what is registered counts."""
     topic = make_topic(1)
@@ -109,9 +106,7 @@ def test_a_stream_follows_brokers_to_new_addresses(
     assert offsets(stream, 5) == [0, 1, 2, 3, 4]
 
 
-def test_a_stream_without_partitions_opens_no_client(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]]
-) -> None:
+def test_a_stream_without_partitions_opens_no_client(owner: Owner, make_stream: Callable[..., Stream]) -> None:
     """A member may have more streams than partitions: those cost a sleeping thread."""
     stream = make_stream()
     Feed(stream).assign(1, {})
@@ -120,7 +115,7 @@ def test_a_stream_without_partitions_opens_no_client(
 
 
 def test_nothing_is_delivered_while_it_may_not(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+    owner: Owner, make_stream: Callable[..., Stream], make_topic: Make, fill: Fill
 ) -> None:
     """A batch that is there already waits for the lease, and is dropped when the share is given up meanwhile."""
     topic = make_topic(1)
@@ -141,7 +136,7 @@ def test_nothing_is_delivered_while_it_may_not(
 
 
 def test_a_batch_of_a_former_share_is_not_delivered_under_the_next(
-    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    make_stream: Callable[..., Stream], make_topic: Make, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was fetched, and waited for the lease while the share was given up and granted anew with an earlier offset,
     would pass over what lies between."""
@@ -173,9 +168,7 @@ def wait_in_background(what: Callable[[], object], seconds: float) -> Any:
     return timer
 
 
-def test_a_fence_cuts_off_an_iteration(
-    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
-) -> None:
+def test_a_fence_cuts_off_an_iteration(make_stream: Callable[..., Stream], make_topic: Make, fill: Fill) -> None:
     """The message in hand is finished, the rest of the batch is not delivered, and only what was iterated counts."""
     topic = make_topic(1)
     fill(topic, 100)
@@ -194,7 +187,7 @@ def test_a_fence_cuts_off_an_iteration(
 
 
 def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+    owner: Owner, make_stream: Callable[..., Stream], make_topic: Make, fill: Fill
 ) -> None:
     """However long the reader takes over the messages of a batch, each is delivered under a lease that has: the
     next waits, and comes, once and in its turn, when the lease has again."""
@@ -224,9 +217,7 @@ def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     assert got == list(range(100))
 
 
-def test_an_abandoned_batch_does_not_count(
-    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
-) -> None:
+def test_an_abandoned_batch_does_not_count(make_stream: Callable[..., Stream], make_topic: Make, fill: Fill) -> None:
     """What the rebalance did not wait for stays unconsumed, whatever its reader says later, and is read again."""
     topic = make_topic(1)
     fill(topic, 10)
@@ -252,7 +243,7 @@ def cut_log(kafka: KafkaSettings, topic: str, start: int) -> None:
 
 
 def test_a_log_that_starts_later_follows_the_reset(
-    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+    make_stream: Callable[..., Stream], make_topic: Make, fill: Fill, kafka: KafkaSettings
 ) -> None:
     """Retention has taken what was to be read: with a reset reading goes on, and the jump is counted and consumed."""
     topic = make_topic(1)
@@ -267,7 +258,7 @@ def test_a_log_that_starts_later_follows_the_reset(
 
 
 def test_a_log_that_starts_later_is_an_error_without_a_reset(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+    owner: Owner, make_stream: Callable[..., Stream], make_topic: Make, fill: Fill, kafka: KafkaSettings
 ) -> None:
     """The error says how much is gone, and the member hears of it."""
     topic = make_topic(1)
@@ -281,7 +272,7 @@ def test_a_log_that_starts_later_is_an_error_without_a_reset(
 
 
 def test_a_partition_out_of_range_that_is_given_up_meanwhile_is_nobodys_error(
-    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+    owner: Owner, make_stream: Callable[..., Stream], make_topic: Make, fill: Fill
 ) -> None:
     """It is the next owner's business: the stream goes on with what it is granted then."""
     topic = make_topic(2)
@@ -295,9 +286,7 @@ def test_a_partition_out_of_range_that_is_given_up_meanwhile_is_nobodys_error(
     assert owner.failed == []
 
 
-def test_partitions_may_join_a_generation(
-    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
-) -> None:
+def test_partitions_may_join_a_generation(make_stream: Callable[..., Stream], make_topic: Make, fill: Fill) -> None:
     """What is added to a share is read next to it, and nothing is read again; of an older generation it is ignored."""
     topic = make_topic(3)
     fill(topic, 30, 3)

@@ -48,7 +48,7 @@ class Shares:
         self.count += 1
 
 
-def read(stream: Stream[bytes, bytes], shares: Shares, journal: Path) -> None:
+def read(stream: Stream, shares: Shares, journal: Path) -> None:
     """Note all that the stream delivers."""
     out = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:

@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.config import ConsumerConfig
-from zkgroup.connector.stream import Feed, Stream, StreamStatistics, make_streams, undecoded
+from zkgroup.connector.stream import Feed, Stream, StreamStatistics
 from zkgroup.errors import SessionLostError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.member import Counters
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
@@ -70,7 +70,6 @@ class MemberDriver(ABC):
     # ------------------------------------------------------------ from other threads
 
     def start(self) -> None:
-        """Begin to join."""
         self._thread.start()
 
     @property
@@ -167,21 +166,35 @@ class MemberDriver(ABC):
         return self.error or SessionLostError("the member has left the group")
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 #: Topics with their number of streams, or a filter.
 Topics: TypeAlias = Mapping[str, int] | TopicFilter
 #: The streams, by number, that divide the member's partitions of a topic among them.
 StreamsOf: TypeAlias = Callable[[str], range]
 
 
-class Closing(ABC):
-    """Closed at the end of its block. An error of ``close`` never hides the one that ended the block."""
+class ConsumerConnector(ABC):
+    """The base of ``Connector`` and ``KafkaConnector``.
 
-    @abstractmethod
-    def close(self) -> None:
-        """Leave. Raises ``ZkgroupError``."""
+    One of ``streams``, ``streams_by_filter`` and ``merged_streams`` is called, once: it joins the group and returns
+    when the member has its share, or raises the error that kept it from it. ``close()`` commits, releases and leaves,
+    as the end of a ``with`` block does; its error never hides the one that ended the block.
+    """
+
+    consumer_id = ""  # where the coordinator chooses it
+
+    def __init__(
+        self, config: ConsumerConfig, start: StartAt | None, kafka_settings: Callable[[], KafkaSettings]
+    ) -> None:
+        if not config.group_id:
+            raise UsageError("a consumer group needs a name", "set group.id")
+        validate_group_id(config.group_id)
+        self.config = config
+        self._start = start
+        self._kafka_settings = kafka_settings
+        self._streams: list[Stream] = []
+        self._driver: MemberDriver | None = None
+        self._leave_request: dict[str, bool] | None = None
+        self._closed = False  # before it has joined
 
     def __enter__(self) -> Self:
         return self
@@ -195,122 +208,69 @@ class Closing(ABC):
             if error is not late:
                 log.warning("while leaving: %s", late)
 
-
-class ConsumerConnector(Closing):
-    """The base of ``Connector`` and ``KafkaConnector``.
-
-    One of ``streams``, ``streams_by_filter`` and ``merged_streams`` is called, once: it joins the group and returns
-    when the member has its share, or raises the error that kept it from it. ``close()`` commits, releases and leaves.
-    """
-
-    consumer_id = ""  # where the coordinator chooses it
-
-    def __init__(
-        self, config: ConsumerConfig, start: StartAt | None, kafka_settings: Callable[[], KafkaSettings]
-    ) -> None:
-        if not isinstance(config, ConsumerConfig):
-            raise UsageError(f"{config!r} is no ConsumerConfig", 'give ConsumerConfig(group_id="…")')
-        if start is not None and not isinstance(start, StartAt):
-            raise UsageError(f"start={start!r} is no StartAt", f"give parse_start({str(start)!r})")
-        if not config.group_id:
-            raise UsageError("a consumer group needs a name", "set group.id")
-        validate_group_id(config.group_id)
-        self.config = config
-        self._start = start
-        self._kafka_settings = kafka_settings
-        self._streams: list[Stream[Any, Any]] = []
-        self._driver: MemberDriver | None = None
-        self._leave_request: dict[str, bool] | None = None
-        self._closed = False  # before it has joined
-
     @abstractmethod
     def _make_driver(self, topics: Topics, count: int, streams_of: StreamsOf, feeds: Sequence[Feed]) -> MemberDriver:
         """The membership. ``count``: the streams of a filter."""
 
     # ------------------------------------------------------------ joining
 
-    def streams(
-        self,
-        topics: Mapping[str, int],
-        *,
-        key_decoder: Callable[[bytes | None], K] = undecoded,
-        value_decoder: Callable[[bytes | None], V] = undecoded,
-        native: bool = False,
-    ) -> dict[str, list[Stream[K, V]]]:
+    def streams(self, topics: Mapping[str, int], *, native: bool = False) -> dict[str, list[Stream]]:
         """Subscribe to topics, each with a number of streams, and join the group. ``native``: batches come from the
         native reader, where it is to be had."""
-        if not isinstance(topics, Mapping) or not topics:
-            raise UsageError(f"{topics!r} are no topics with their streams", 'give streams({"orders": 1})')
+        if not topics:
+            raise UsageError("no topics are named", 'give streams({"orders": 1})')
         ranges: dict[str, range] = {}
         total = 0
         for topic, count in topics.items():
             validate_topic(topic)
-            if type(count) is not int or count < 1:
-                raise UsageError(f"{count!r} streams of topic {topic}", "ask for one or more, or leave the topic out")
+            if count < 1:
+                raise UsageError(f"{count} streams of topic {topic}", "ask for one or more, or leave the topic out")
             ranges[topic] = range(total, total + count)
             total += count
-        made = self._join(topics, total, ranges.__getitem__, key_decoder, value_decoder, native=native)
+        made = self._join(topics, total, ranges.__getitem__, native=native)
         return {topic: made[numbers.start : numbers.stop] for topic, numbers in ranges.items()}
 
     def streams_by_filter(
-        self,
-        topic_filter: TopicFilter,
-        count: int = 1,
-        *,
-        key_decoder: Callable[[bytes | None], K] = undecoded,
-        value_decoder: Callable[[bytes | None], V] = undecoded,
-        report_ends: bool = False,
-        native: bool = False,
-    ) -> list[Stream[K, V]]:
+        self, topic_filter: TopicFilter, count: int = 1, *, report_ends: bool = False, native: bool = False
+    ) -> list[Stream]:
         """Subscribe to all topics that a filter selects, as they are created and deleted, and join the group.
 
         ``streams_by_filter(TopicFilter("white_list", "metrics-.*"), 2)``: two streams, each with messages of all of
         these topics. ``native`` as for ``streams``.
         """
-        if not isinstance(topic_filter, TopicFilter):
-            raise UsageError(
-                f"{topic_filter!r} is no TopicFilter", f'give TopicFilter("white_list", {str(topic_filter)!r})'
-            )
         options = {"report_ends": report_ends, "native": native}
-        return self._join(topic_filter, count, lambda topic: range(count), key_decoder, value_decoder, **options)
+        return self._join(topic_filter, count, lambda topic: range(count), **options)
 
     def merged_streams(
         self, topics: Sequence[str], count: int = 1, *, report_ends: bool = False, native: bool = False
-    ) -> list[Stream[bytes | None, bytes | None]]:
+    ) -> list[Stream]:
         """Subscribe as ``streams({topic: count, …})`` does, with ``count`` streams in all: each has messages of all
         topics. ``native`` as for ``streams``."""
-        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+        if isinstance(topics, str) or not topics:
             raise UsageError(f"{topics!r} are no topics", 'give merged_streams(["orders"])')
         for topic in topics:
             validate_topic(topic)
         wanted, options = dict.fromkeys(topics, count), {"report_ends": report_ends, "native": native}
-        return self._join(wanted, count, lambda topic: range(count), undecoded, undecoded, **options)
+        return self._join(wanted, count, lambda topic: range(count), **options)
 
-    def _join(
-        self,
-        topics: Topics,
-        count: int,
-        streams_of: StreamsOf,
-        key_decoder: Callable[[bytes | None], K],
-        value_decoder: Callable[[bytes | None], V],
-        **options: bool,
-    ) -> list[Stream[K, V]]:
-        """Make ``count`` streams, join, and wait for the share. ``options``: of ``make_streams``."""
+    def _join(self, topics: Topics, count: int, streams_of: StreamsOf, **options: bool) -> list[Stream]:
+        """Make ``count`` streams, join, and wait for the share. ``options``: of ``Stream``."""
         if self._driver is not None or self._closed:
             state = "is closed" if self._closed else "has joined already"
             raise UsageError(f"this connector {state}", "make another one")
-        if type(count) is not int or count < 1:
-            raise UsageError(f"{count!r} streams: a member needs at least one stream", "ask for one or more")
-        made = make_streams(
-            self.config,
-            count,
-            self._kafka_settings,
-            may_deliver=lambda: self._driver is not None and self._driver.may_deliver(),
-            on_failure=lambda error: None if self._driver is None else self._driver.fail(error),
-            key_decoder=key_decoder,
-            value_decoder=value_decoder,
-            **options,
-        )
+        if count < 1:
+            raise UsageError(f"{count} streams: a member needs at least one stream", "ask for one or more")
+        made = [
+            Stream(
+                self.config,
+                self._kafka_settings,
+                may_deliver=lambda: self._driver is not None and self._driver.may_deliver(),
+                on_failure=lambda error: None if self._driver is None else self._driver.fail(error),
+                sharers=count,
+                **options,
+            )
+            for _ in range(count)
+        ]
         self._streams = list(made)
         self._driver = driver = self._make_driver(topics, count, streams_of, [Feed(stream) for stream in made])
         driver.start()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zkgroup.clients.kafka.client import Message
-from zkgroup.clients.kafka.fetcher import offset_of, partition_of, topic_of
-from zkgroup.errors import MissingExtraError, ZkgroupError
+from zkgroup.clients.kafka.fetcher import offset_of
+from zkgroup.errors import MissingExtraError
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +76,17 @@ class Cursor:
 
     @property
     def at_end(self) -> bool:
-        """Whether all messages were delivered."""
         return self.given == len(self.batch.messages)
 
 
-class DecodingError(ZkgroupError):
-    """A decoder has raised at a message; its exception is the ``__cause__``.
-
-    ``partition`` and ``offset`` name the message. ``part`` is "key" or "value". ``raw`` is the undecoded message:
-    ``raw.key()``, ``raw.value()`` (bytes or None), ``raw.headers()``.
-    """
-
-    def __init__(self, part: str, message: Message, error: Exception) -> None:
-        self.part = part
-        self.raw = message
-        self.partition = TopicPartition(topic_of(message), partition_of(message))
-        self.offset = offset_of(message)
-        super().__init__(
-            f"the {part} of {self.partition} at offset {self.offset} cannot be decoded: "
-            f"{type(error).__name__}: {str(error)[:200]}",
-            "save the message, and call messages() again, which goes on after it",
-        )
-
-
 @dataclass(frozen=True, slots=True)
-class Record(Generic[K, V]):
-    """One message, decoded. ``timestamp`` is milliseconds since 1970, None where the message has none."""
+class Record:
+    """One message. ``timestamp`` is milliseconds since 1970, None where the message has none."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int | None
-    key: K
-    value: V
+    key: bytes | None
+    value: bytes | None
     headers: list[tuple[str, bytes | None]]

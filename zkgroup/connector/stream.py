@@ -6,22 +6,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Final, cast
 
 from zkgroup.clients.kafka.client import KafkaSettings, Message
 from zkgroup.clients.kafka.fetcher import Fetched, offset_of, partition_of, topic_of
 from zkgroup.clients.kafka.message_contents import Headers, mended
 from zkgroup.config import ConsumerConfig, librdkafka_properties
-from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, trimmed
+from zkgroup.connector.records import Batch, Cursor, Record, trimmed
 from zkgroup.connector.stream_reader import StreamReader
 from zkgroup.errors import UsageError
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.names import TopicPartition
 
-__all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatistics"]
-
-K = TypeVar("K")
-V = TypeVar("V")
+__all__ = ["Batch", "Feed", "Record", "Stream", "StreamStatistics"]
 
 #: The longest time in seconds that a reader stays inside librdkafka.
 SLICE: Final = 0.1
@@ -80,7 +77,7 @@ class ReaderTurns:
             self._iterator = None
 
 
-class Stream(Generic[K, V]):
+class Stream:
     """One stream of a member. Read it from one thread at a time: by ``batch()``, or by iterating messages.
 
     A delivered batch counts as consumed when the reader asks for the next one, or calls ``mark()``. Another thread may
@@ -94,26 +91,27 @@ class Stream(Generic[K, V]):
 
     def __init__(
         self,
-        settings: Callable[[], KafkaSettings],
-        may_deliver: Callable[[], bool],
-        failed: Callable[[Exception], None],
+        config: ConsumerConfig,
+        brokers: Callable[[], KafkaSettings],
         *,
-        sharers: int,
-        reset: Literal["smallest", "largest"] | None,
-        key_decoder: Callable[[bytes | None], K],
-        value_decoder: Callable[[bytes | None], V],
-        properties: Mapping[str, Any],
+        may_deliver: Callable[[], bool],
+        on_failure: Callable[[Exception], None],
+        sharers: int = 1,
         report_ends: bool = False,
         native: bool = False,
-        timeout: float | None = None,
     ) -> None:
-        self._timeout = timeout
+        """``brokers``: how to reach them now. ``sharers``: the streams that share the memory of one consumer.
+        ``native``: batches come from the native reader, where it is to be had."""
+        self._timeout = None if config.consumer_timeout_ms < 0 else config.consumer_timeout_ms / 1000
         self._may_deliver = may_deliver
-        self._failed = failed
-        self._decode_key = key_decoder
-        self._decode_value = value_decoder
+        self._failed = on_failure
+        properties = {
+            name.replace(".", "_"): value
+            for name, value in librdkafka_properties(config).items()
+            if name not in config.kafka
+        }
         options = {"sharers": sharers, "report_ends": report_ends, "native": native, **properties}
-        self._reader = StreamReader(settings, self._position, self._seek, reset, options)
+        self._reader = StreamReader(brokers, self._position, self._seek, config.auto_offset_reset, options)
         self._cond = threading.Condition()
         self._ledger = Ledger()
         self._assignment_version = 0
@@ -161,7 +159,6 @@ class Stream(Generic[K, V]):
             return dict(self._ledger.positions)
 
     def statistics(self) -> StreamStatistics:
-        """The counters now."""
         with self._cond:
             return StreamStatistics(
                 self._messages, self._batches, self._ledger.repeated, self._resets, len(self._ledger.positions)
@@ -289,16 +286,12 @@ class Stream(Generic[K, V]):
 
     # ------------------------------------------------------------ single messages
 
-    def messages(self, timeout: float | None = None) -> Iterator[Record[K, V]]:
+    def messages(self, timeout: float | None = None) -> Iterator[Record]:
         """Iterate single messages. A message counts as consumed when the next one is asked for.
 
         The iteration ends when the member has left, or after ``timeout`` seconds without a message. ``timeout`` is
         ``consumer_timeout_ms`` by default, where the Scala consumer raises ConsumerTimeoutException. Called again, also
         after a ``break``, it goes on with the next message.
-
-        A decoder that raises ends the iteration with a DecodingError, which carries the message. Called again, it goes
-        on after that message, which counts as consumed then (or with ``mark()``): save it before. If the connector is
-        closed instead, the message is read again.
         """
         iterator = object()
         try:
@@ -345,76 +338,27 @@ class Stream(Generic[K, V]):
                 self._cond.wait(LEASE_POLL)
             return False
 
-    def _record(self, message: Message) -> Record[K, V]:
+    def _record(self, message: Message) -> Record:
         kind, millis = message.timestamp()
         try:
             headers = cast("Headers | None", message.headers())
         except SystemError as error:
             headers = mended(message, error)
-        part = "key"
-        try:
-            key = self._decode_key(message.key())
-            part = "value"
-            value = self._decode_value(message.value())
-        except Exception as error:
-            raise DecodingError(part, message, error) from error
         return Record(
             topic_of(message),
             partition_of(message),
             offset_of(message),
             millis if kind else None,
-            key,
-            value,
+            message.key(),
+            message.value(),
             headers or [],
         )
-
-
-def undecoded(data: Any) -> Any:
-    """Bytes as they are."""
-    return data
-
-
-def make_streams(
-    config: ConsumerConfig,
-    count: int,
-    brokers: Callable[[], KafkaSettings],
-    *,
-    may_deliver: Callable[[], bool],
-    on_failure: Callable[[Exception], None],
-    key_decoder: Callable[[bytes | None], K],
-    value_decoder: Callable[[bytes | None], V],
-    report_ends: bool = False,
-    native: bool = False,
-) -> list[Stream[K, V]]:
-    """Streams that share the memory of one consumer. ``brokers``: how to reach them now. ``native``: their batches come
-    from the native reader, where it is to be had."""
-    properties = {
-        name.replace(".", "_"): value
-        for name, value in librdkafka_properties(config).items()
-        if name not in config.kafka
-    }
-    return [
-        Stream(
-            brokers,
-            may_deliver,
-            on_failure,
-            sharers=count,
-            reset=config.auto_offset_reset,
-            key_decoder=key_decoder,
-            value_decoder=value_decoder,
-            properties=properties,
-            report_ends=report_ends,
-            native=native,
-            timeout=None if config.consumer_timeout_ms < 0 else config.consumer_timeout_ms / 1000,
-        )
-        for _ in range(count)
-    ]
 
 
 class Feed:
     """The member's side of a stream: assigns partitions to it, pauses it, ends it."""
 
-    def __init__(self, stream: Stream[Any, Any]) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     def pause(self, done: Callable[[], None], *, abandon: bool) -> None:

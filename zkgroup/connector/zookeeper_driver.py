@@ -156,7 +156,6 @@ class ZooKeeperDriver(MemberDriver):
         self.post(ev.Start())
 
     def post(self, event: ev.MemberEvent) -> None:
-        """Give the member an event."""
         self._events.put(event)
 
     def may_deliver(self) -> bool:
