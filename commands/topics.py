@@ -93,14 +93,15 @@ def _read(
     dict[str, dict[int, PartitionReplicas]], dict[TopicPartition, Log], dict[str, dict[str, str]], list[GroupSnapshot]
 ]:
     """The topic, or all: partitions, logs, configs; and all groups. Raises ``NotFoundError`` where there is none."""
+    from zkgroup.clients.kafka.client import cluster_metadata
     from zkgroup.clients.kafka.log_offsets import log_offsets
-    from zkgroup.clients.kafka.topic_metadata import read_topic_replicas, retention_configs
+    from zkgroup.clients.kafka.topic_metadata import replicas_in, retention_configs
     from zkgroup.groups.snapshot.group_reader import read_groups
 
     settings = connection(ctx)
     with working(ctx, "reading topics"), open_stores(settings, None) as (registry, _):
         kafka = brokers_of(settings, registry)()
-        found = read_topic_replicas(kafka, settings.timeout)
+        found = replicas_in(cluster_metadata(kafka, settings.timeout))
         if topic is not None:
             if topic not in found:
                 raise NotFoundError(

@@ -223,8 +223,6 @@ CASES: list[tuple[str, Case]] = [
     ("incomplete-snapshot", ("warning", GROUP, "broker 1 timed out", having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
     ("incomplete-snapshot", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),
-    ("incomplete-snapshot", ("warning", GROUP, "not the coordinator", replace(
-        inactive(), coordinator=CoordinatorGroup("Empty", error="not the coordinator")))),
     ("registration-defect", ("info", "g_b", "version is not 1", replace(ALONE, members=(*ALONE.members, raw(
         "g_b", b'{"version":2,"subscription":{},"pattern":"static",' + STAMP + b"}"))))),
     ("registration-defect", ("warning", "g_b", "several expressions", replace(ALONE, members=(*ALONE.members, raw(

@@ -11,7 +11,6 @@ from types import FrameType
 
 
 def main() -> None:
-    """Run the command line and leave the process."""
     try:
         run()
     except SystemExit as end:

@@ -1,9 +1,7 @@
 """The tree of expected errors. Each class carries the exit code that a command ends with.
 
-Exit codes: 1 failed, 2 wrong usage or unreadable input, 3 servers out of reach, 4 no such group, topic or
-partition, 5 refused, 6 checked and found wrong, 7 already running. The message is one line that names the thing;
-``remedy`` is what the reader can do about it. Remedies and notices are data until they are printed: ``rendered`` makes
-one line of each.
+The message is one line that names the thing; ``remedy`` is what the reader can do about it. Remedies and notices are
+data until they are printed: ``rendered`` makes one line of each.
 """
 
 from __future__ import annotations
@@ -45,7 +43,6 @@ class Remedy:
         return ": ".join(filter(None, (self.text, " && ".join(map(line, self.commands)))))
 
     def after(self, first: str) -> Remedy:
-        """The same remedy, after something else was done."""
         return Remedy(first + self.text, *self.commands) if self.text else self
 
     def then(self, other: Remedy, between: str = "; then ") -> Remedy:
@@ -118,7 +115,6 @@ class ZkgroupError(Exception):
         self.message += f"; {outcome}"
 
     def add_remedy(self, remedy: Remedy | str | None) -> None:
-        """Advise more, after what is advised."""
         if (more := as_remedy(remedy)) is not None:
             self.remedy = more if self.remedy is None else self.remedy.then(more, "; ")
 

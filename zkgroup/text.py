@@ -78,7 +78,6 @@ def is_matched(name: str, globs: Iterable[str]) -> bool:
 
 
 def are(count: int) -> str:
-    """``is`` or ``are``."""
     return "is" if count == 1 else "are"
 
 

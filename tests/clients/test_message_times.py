@@ -16,13 +16,13 @@ from servers import Sandbox
 from support import wait_until
 
 from zkgroup.clients.kafka import message_times
-from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.clients.kafka.message_times import TIMELESS, UNREAD, first_since
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created, resolve_start
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, ZkgroupError
+from zkgroup.errors import ZkgroupError
 from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.planning.group_state import _resolve
 from zkgroup.protocol.names import TopicPartition
@@ -191,11 +191,3 @@ def test_messages_without_a_time_are_not_skipped(
     wait_until(lambda: answered(kafka, key), 20, "the format is the new one")
     found = first_since(kafka, {key: (0, 5)}, THEN, 10)
     assert (found.offsets, found.doubts) == ({key: 0}, {key: TIMELESS})
-
-
-def test_missing_permission_to_read_is_reported() -> None:
-    """Describing a topic is enough to ask brokers for a time, not to look into it that they find none: no guess."""
-    key, settings = TopicPartition("t", 0), KafkaSettings("h:1")
-    refused = message_times._unread(key, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), settings)
-    assert "brokers find no message since then in t-0; whether there is one, this user may not read" in str(refused)
-    assert isinstance(message_times._unread(key, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings), NotFoundError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -86,7 +87,7 @@ def watching(
     registries: list[CountingRegistry] = []
 
     def opened(on_change: Callable[[str], None]) -> WatchingRegistry:
-        registries.append(CountingRegistry(settings, on_change, timeout))
+        registries.append(CountingRegistry(dataclasses.replace(settings, connect_timeout=timeout), on_change))
         registries[-1].__enter__()
         return registries[-1]
 

@@ -1,15 +1,9 @@
-"""Messages → Arrow columns. Of the native reader's messages no Python object is made.
+"""Messages → Arrow columns, those of ``Batch.to_arrow``. Of the native reader's messages no Python object is made.
 
-The columns: ``partition`` int32 (unless it is a folder), ``offset`` int64, ``timestamp`` timestamp[ms, UTC] or null,
-``timestamp_type`` string (``CreateTime``, ``LogAppendTime``, as Kafka names them) or null, ``timestamp_raw`` int64
-(see below), ``key`` and ``value`` or null, ``headers`` list<struct<key: string, value: binary>>, null where a message
-has none.
-
-``key`` and ``value`` are binary, or strings where they are to be text or JSON. What is not, is null there, and its
-bytes are in ``key_raw`` or ``value_raw``, which are null for all others. With a schema, they are of its type, and why
-one does not decode is in ``key_error`` or ``value_error``, strings. So with ``timestamp``: a number that is no
-time of any calendar (nanoseconds taken for milliseconds, a negative one) would make the column unreadable to DuckDB,
-Spark and Python; it is null there, and the number is in ``timestamp_raw``, which is null for all others.
+``key`` and ``value`` are binary, strings where they are to be text or JSON, or of the type of their schema. What is not
+is null there, and its bytes are in ``key_raw`` or ``value_raw``; why one does not decode with its schema is in
+``key_error`` or ``value_error``. A number that is no time of any calendar would make ``timestamp`` unreadable to
+DuckDB, Spark and Python: it is null there, and the number is in ``timestamp_raw``.
 """
 
 from __future__ import annotations
@@ -59,7 +53,6 @@ def _numbers(kind: Any, code: str, numbers: Sequence[int]) -> Any:
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:
-    """A column of bytes and nulls."""
     missing = values.count(None)
     valid = _bits([value is not None for value in values]) if missing else None
     ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
@@ -91,7 +84,6 @@ class FieldColumns:
             self.fields = [pa.field(name, self.decoder.type), *texts]
 
     def make(self, contents: list[bytes | None]) -> list[Any]:
-        """The columns for keys or values."""
         return self.decode(_decoded(contents, self.wire)[0])[0]
 
     def decode(self, columns: list[Any]) -> tuple[list[Any], set[int]]:
@@ -236,13 +228,11 @@ def _decoded(values: list[bytes | None], kind: Format) -> tuple[list[Any], set[i
     bad: set[int] = set()
     if kind == "json":
         bad = _places(values, is_json)
-    else:
+    if not bad:
         try:  # at once, without a copy, where all of it is right
             return [column.cast(pa.string()), pa.nulls(len(values), pa.binary())], bad
         except pa.ArrowInvalid:
             bad = _places(values, is_text)
-    if not bad:
-        return [column.cast(pa.string()), pa.nulls(len(values), pa.binary())], bad
     good = [None if place in bad else value for place, value in enumerate(values)]
     raw = [value if place in bad else None for place, value in enumerate(values)]
     return [_binary(good).cast(pa.string()), _binary(raw)], bad

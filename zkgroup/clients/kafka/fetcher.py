@@ -116,7 +116,6 @@ class Fetcher:
             self._consumer.incremental_assign([KafkaTopicPartition(*p, offset) for p, offset in new.items()])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read one of the assigned partitions from another offset."""
         assert self._consumer is not None
         self._consumer.incremental_unassign([KafkaTopicPartition(*partition)])
         self._consumer.incremental_assign([KafkaTopicPartition(*partition, offset)])
@@ -166,7 +165,6 @@ class Fetcher:
         return kept
 
     def close(self) -> None:
-        """Free the client and its threads."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -118,7 +118,6 @@ class GroupOffsets:
         return ZkgroupError(text)
 
     def close(self) -> None:
-        """Free the client."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -41,7 +41,6 @@ from zkgroup.clients.kafka.responses import (
     Half,
     KafkaGroup,
     KafkaOffset,
-    words_of,
 )
 from zkgroup.clients.kafka.topic_metadata import replicas_in
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
@@ -116,7 +115,6 @@ class Coordinators:
         return GroupNames(tuple(names), is_unlisted, tuple(sorted(missing)))
 
     def read_group(self, group: str, *, by_partition: bool = False) -> KafkaGroup:
-        """As ``read_groups``, of one group."""
         return self.read_groups([group], by_partition=by_partition)[group]
 
     def read_groups(
@@ -228,8 +226,6 @@ class Coordinators:
             failures["offsets"] = self._why(committed)
         else:
             offsets = committed
-        if found is not None and failures:
-            found = replace(found, error="; ".join(words_of(f"group {group}", failures)))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for an unknown group
         members_known = isinstance(described, CoordinatorGroup) or _code(described) in _NOT_THERE_YET
@@ -307,7 +303,6 @@ def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T
 
 
 def _code(answer: object) -> int | None:
-    """Kafka's code of an answer that is an error."""
     return answer.args[0].code() if isinstance(answer, KafkaException) else None
 
 
@@ -371,7 +366,6 @@ class ApiVersionsLog(ClientLog):
         self.requests: dict[str, set[str]] = {}
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
-        """Called by confluent-kafka (2.16)."""
         if facility == _FACILITY and (match := _API.match(text)):
             self.requests.setdefault(match[2], set()).add(match[3])
         elif level < _DEBUG:

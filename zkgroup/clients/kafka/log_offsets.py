@@ -98,16 +98,15 @@ def _list_offsets(
     led: dict[int, list[TopicPartition]] = {}
     for partition, leader in leaders.items():
         led.setdefault(leader, []).append(partition)
-    silent = _Silent(settings, metadata, timeout)
+    places = {number: address(at.host or "", at.port) for number, at in metadata.brokers.items()}
     if client is not None:
         answers = _ask(client, settings, led.values(), times, level, deadline)
     else:
-        places = {parse_endpoints(silent.places[leader])[0]: its for leader, its in led.items()}
-        answers = _ask_old(settings, places, times, deadline)
-    results: list[dict[TopicPartition, int | ZkgroupError]] = [
-        {p: its[p] if p in its else silent.error(p, leader) for p, leader in leaders.items()} for its in answers
-    ]
-    return [{**errors, **found} for found in results], leaders
+        asked = {parse_endpoints(places[leader])[0]: its for leader, its in led.items()}
+        answers = _ask_old(settings, asked, times, deadline)
+    silent = {p: leader for p, leader in leaders.items() if not all(p in its for its in answers)}
+    silences = _silences(settings, places, silent, timeout) if silent else {}
+    return [{**errors, **silences, **its} for its in answers], leaders
 
 
 def _ask(
@@ -173,29 +172,23 @@ def _ask_old(
     ]
 
 
-class _Silent:
-    """Errors for leaders that gave no answer. The reason is found out once, for all leaders together."""
-
-    def __init__(self, settings: KafkaSettings, metadata: ClusterMetadata, timeout: float) -> None:
-        self._plain = settings.protocol == "PLAINTEXT"
-        self.places = {number: address(at.host or "", at.port) for number, at in metadata.brokers.items()}
-        self._timeout = timeout
-        self._why: dict[str, str] | None = None
-
-    def error(self, partition: TopicPartition, leader: int) -> UnreachableError:
-        """The error for a partition."""
-        if self._why is None:
-            endpoints = parse_endpoints(",".join(self.places.values()))
-            failures, _ = wire_protocol.troubles(endpoints, plain=self._plain)
-            self._why = {str(endpoint): why for endpoint, why in failures.items()}
-        place = self.places[leader]
-        why = f": {self._why[place]}" if place in self._why else ""
-        silence = f"gave no answer within {round(self._timeout, 1):g} s{why}"
-        return UnreachableError(
-            f"broker {leader} at {place}, the leader of {partition}, {silence}",
+def _silences(
+    settings: KafkaSettings, places: Mapping[int, str], silent: Mapping[TopicPartition, int], timeout: float
+) -> dict[TopicPartition, ZkgroupError]:
+    """Errors for partitions whose leaders gave no answer. ``places``: the brokers' addresses by their ids."""
+    endpoints = parse_endpoints(",".join(places.values()))
+    failures, _ = wire_protocol.troubles(endpoints, plain=settings.protocol == "PLAINTEXT")
+    causes = {str(endpoint): f": {why}" for endpoint, why in failures.items()}
+    errors: dict[TopicPartition, ZkgroupError] = {}
+    for partition, leader in silent.items():
+        broker, cause = f"broker {leader} at {places[leader]}", causes.get(places[leader], "")
+        silence = f"gave no answer within {round(timeout, 1):g} s{cause}"
+        errors[partition] = UnreachableError(
+            f"{broker}, the leader of {partition}, {silence}",
             "check that it runs and that this host may reach it",
-            reason=f"broker {leader} at {place}, its leader, {silence}",
+            reason=f"{broker}, its leader, {silence}",
         )
+    return errors
 
 
 def log_offsets(
@@ -233,7 +226,6 @@ def offsets_for_times(
     settings: KafkaSettings,
     rounds: Sequence[Mapping[TopicPartition, int]],
     timeout: float,
-    client: AdminClient | None = None,
 ) -> list[dict[TopicPartition, int | None]]:
     """The brokers' answers for times (milliseconds since 1970, for each partition its own), for many partitions in one
     request: the first offset whose message is not older. ``rounds``: several times for the same partitions, asked for
@@ -246,7 +238,7 @@ def offsets_for_times(
     """
     if not rounds[0]:
         return [{} for _ in rounds]
-    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout, client=client)
+    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout)
     found: list[dict[TopicPartition, int | None]] = []
     for its in answers:
         for offset in its.values():
@@ -270,10 +262,8 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
         there = f"at {settings.bootstrap}: {reason}"
         return UnreachableError(f"broker of {partition} {there}", "check the brokers", reason=f"its broker {there}")
     message = f"partition {partition}: {reason}"
-    if code == KafkaError.LEADER_NOT_AVAILABLE:
-        return UnreachableError(message, "start one of the brokers that hold it", reason=reason)
-    if code in MOVING:
-        return UnreachableError(message, "try again: its leader is about to change", reason=reason)
+    if code in (KafkaError.LEADER_NOT_AVAILABLE, *MOVING):
+        return UnreachableError(message, "start the brokers that hold it, then try again", reason=reason)
     return ZkgroupError(message, reason=reason)
 
 

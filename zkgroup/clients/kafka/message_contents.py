@@ -93,7 +93,6 @@ def is_json(value: bytes) -> bool:
 
 
 def is_text(value: bytes) -> bool:
-    """Whether ``value`` is UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:

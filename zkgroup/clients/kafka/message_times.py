@@ -9,9 +9,9 @@ before the time, and no other. A segment that compaction has emptied has its fil
    that they do not find proves nothing.) If only the last messages follow the last offset found, "none" is proven.
 3. The messages after that offset are read up to the first one that is not older, all partitions at once.
 
-At most ``MAX_MESSAGES`` are read, for ``MAX_SECONDS``. Beyond that the answer is the position that was reached, with a
-doubt: all messages before it are older, and none is skipped. Messages without a timestamp count as older, as for
-brokers; where no other is found the first of them is the answer.
+At most ``MAX_MESSAGES`` are read, for ``MAX_SECONDS``, as long as messages come. Beyond that the answer is the position
+that was reached, with a doubt: all messages before it are older, and none is skipped. Messages without a timestamp
+count as older, as for brokers; where no other is found the first of them is the answer.
 
 An age is that of the first message at the offset or after it, by its own timestamp: one fetch for each partition, in
 parallel. Brokers of 0.8 and 0.9 have no timestamps. They find segments by the time of their last write, which gives a
@@ -38,9 +38,8 @@ from zkgroup.clients.kafka.client import (
 )
 from zkgroup.clients.kafka.fetcher import offset_of, partition_at
 from zkgroup.clients.kafka.log_offsets import offsets_for_times, partition_error
-from zkgroup.clients.kafka.range_reader import PASSING, RangeReader, range_consumer
+from zkgroup.clients.kafka.range_reader import PASSING, range_consumer
 from zkgroup.clients.kafka.responses import MessageAge, MessageAges, TimeOffsets
-from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -55,9 +54,8 @@ TAILS: Final = (2, 32, 4096)
 _DAY: Final = 86_400_000
 _BACK: Final = (1, 1_000, 60_000, 600_000, 3_600_000, _DAY // 4, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY)
 _WAIT: Final = 0.02
-# Seconds without a message after which the rest of a log seems to be empty; and until that is assumed, twice.
+#: Seconds without a message after which no more is waited for.
 _SILENCE: Final = 1.0
-_SILENCE_TIMEOUT: Final = 3.0
 _BATCH: Final = 500
 _LEGACY: Final = ("0.8", "0.9")
 UNREAD: Final = "all messages before are older; the rest was not read, and brokers do not find the time in it"
@@ -128,11 +126,6 @@ class _Range:
     def __post_init__(self) -> None:
         self.position = self.begin
 
-    @property
-    def has_message(self) -> bool:
-        """Whether there was a message."""
-        return self.position > self.begin
-
     def add(self, message: Message, millis: int) -> None:
         offset = offset_of(message)
         if self.done or offset < self.position:
@@ -164,10 +157,6 @@ class _TimestampSearch:
         self._heard = False
         self._deadline = time.monotonic() + max(MAX_SECONDS, timeout)
 
-    @property
-    def _spent(self) -> bool:
-        return self._left <= 0 or time.monotonic() >= self._deadline
-
     def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, TimestampOffset]:
         tails = self._tails(logs)
         since = self._earlier(logs, tails)
@@ -182,11 +171,7 @@ class _TimestampSearch:
             else:
                 ranges[partition] = _Range(begin, end)
         self._read(ranges)
-        for partition, searched in ranges.items():
-            if not searched.done:
-                self._read_on(partition, searched)
-            places[partition] = _offset_in(searched)
-        return places
+        return places | {partition: _offset_in(searched) for partition, searched in ranges.items()}
 
     def _tails(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, _Range]:
         """The last messages of each log; without those that have none among so many offsets."""
@@ -195,8 +180,8 @@ class _TimestampSearch:
         for back in TAILS:
             tails = {p: _Range(max(start, end - back), end) for p, (start, end) in missing.items()}
             self._read(tails)
-            found |= {p: tail for p, tail in tails.items() if tail.has_message}
-            missing = {p: logs[p] for p, tail in tails.items() if tail.done and not tail.has_message}
+            found |= {p: tail for p, tail in tails.items() if tail.position > tail.begin}
+            missing = {p: logs[p] for p, tail in tails.items() if tail.done and tail.position == tail.begin}
         return found
 
     def _earlier(
@@ -221,7 +206,9 @@ class _TimestampSearch:
         reading = {p: searched for p, searched in ranges.items() if not searched.done}
         self._source.assign([KafkaTopicPartition(*p, searched.position) for p, searched in reading.items()])
         quiet = 0.0
-        while reading and not self._spent and quiet < (_SILENCE if self._heard else self._timeout):
+        while reading and self._left > 0 and time.monotonic() < self._deadline:
+            if quiet >= (_SILENCE if self._heard else self._timeout):
+                break
             batch = self._source.consume(min(_BATCH, self._left), _WAIT)
             self._heard |= bool(batch)
             # In waits: the time for which the process was stopped does not count.
@@ -232,7 +219,7 @@ class _TimestampSearch:
                     continue
                 if (error := message.error()) is not None:
                     if error.code() not in (*PASSING, KafkaError._PARTITION_EOF):
-                        raise _unread(partition, error, self._settings)
+                        raise partition_error(partition, error, self._settings)
                     searched.done |= (
                         error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= searched.end
                     )
@@ -243,28 +230,6 @@ class _TimestampSearch:
                     del reading[partition]
                     self._source.incremental_unassign([KafkaTopicPartition(*partition)])
         self._source.unassign()
-
-    def _read_on(self, partition: TopicPartition, searched: _Range) -> None:
-        """After a silence: the rest may be empty, or its broker away; ``RangeReader`` finds out."""
-        if self._spent:
-            return
-        reader = RangeReader(self._source, _SILENCE_TIMEOUT)
-        for batch in reader.batches(partition, searched.position, searched.end):
-            for message in batch:
-                searched.add(message, self._millis)
-            self._left -= len(batch)
-            if searched.done or self._spent:
-                return
-        searched.done = True
-
-
-def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
-    if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return partition_error(partition, error, settings)
-    return ZkgroupError(
-        f"brokers find no message since then in {partition}; whether there is one, this user may not read",
-        "let the user read the topic, leave it out, or give another position than a time",
-    )
 
 
 def _offset_in(searched: _Range) -> TimestampOffset:

@@ -121,7 +121,6 @@ class NativeMessages(Sequence[Message]):
         return (batch.value_bytes + batch.key_bytes + batch.header_bytes) * len(self) // max(1, len(batch))
 
     def offsets(self) -> memoryview[int]:
-        """The offset of each message."""
         return memoryview(self.batch.offsets(self.start, self.stop)).cast("q")
 
     def sizes(self, *, headers: bool = False) -> memoryview[int]:
@@ -171,7 +170,6 @@ class NativeFetcher:
         self._bell: tuple[int, int] | None = None  # a pipe into which two readers write when messages come
 
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets, and no others."""
         while len(self._readers) < min(self._most, max(1, len(share))):
             self._open_reader(len(share))
         count = len(self._readers)
@@ -180,7 +178,6 @@ class NativeFetcher:
             self._call(reader.assign, self._shares[number])
 
     def add(self, share: Mapping[TopicPartition, int]) -> None:
-        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
         if not any(self._shares):
             self.assign(share)
             return
@@ -195,7 +192,6 @@ class NativeFetcher:
                 self._call(reader.add, new)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read one of the assigned partitions from another offset."""
         for reader, part in zip(self._readers, self._shares, strict=True):
             if partition in part:
                 self._call(reader.drop, {partition: offset})
@@ -290,7 +286,7 @@ def native_consumer(module: ModuleType, settings: KafkaSettings, overrides: Mapp
     try:
         return module.Reader(properties)
     except module.NativeError as error:
-        raise bad_properties(kafka_exception(error), settings) from None
+        raise bad_properties(kafka_exception(error)) from None
 
 
 def _text(value: Any) -> str:
@@ -303,7 +299,6 @@ def kafka_exception(error: Exception) -> KafkaException:
 
 
 def error_of(code: int, text: str) -> KafkaError:
-    """As confluent-kafka makes it."""
     return KafkaError(code, text, fatal=code == KafkaError._FATAL)
 
 
@@ -371,16 +366,13 @@ class NativeSource:
     def get_watermark_offsets(
         self, partition: KafkaTopicPartition, timeout: float, cached: bool
     ) -> tuple[int, int] | None:
-        """Where the log starts and ends."""
         found: tuple[int, int] = self._call(self._reader.watermarks, partition.topic, partition.partition, timeout)
         return found
 
     def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
-        """The brokers' metadata of a topic."""
         with closing(consumer(self._settings)) as asked:
             found: ClusterMetadata = asked.list_topics(topic, timeout)
             return found
 
     def close(self) -> None:
-        """Free the client and its threads."""
         self._reader.close()

@@ -19,13 +19,12 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from zkgroup.clients.kafka.client import (
     MOVING,
     UNKNOWN,
     UNREACHABLE,
-    ClusterMetadata,
     Consumer,
     KafkaError,
     KafkaException,
@@ -39,6 +38,7 @@ from zkgroup.clients.kafka.message_contents import headers_of
 from zkgroup.clients.kafka.native_reader import NativeMessages, NativeSource, native_module
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import counted
 
 # 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
 _BATCH_MESSAGES = 2000
@@ -78,17 +78,6 @@ PASSING: Final = (
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.KAFKA_STORAGE_ERROR,
 )
-
-
-class MessageSource(Protocol):
-    """The part of a consumer that reading a range uses."""
-
-    def assign(self, partitions: list[KafkaTopicPartition], /) -> None: ...
-    def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
-    def get_watermark_offsets(
-        self, partition: KafkaTopicPartition, timeout: float, cached: bool
-    ) -> tuple[int, int] | None: ...
-    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata: ...
 
 
 #: The batches of ``RangeReader``.
@@ -149,7 +138,7 @@ class RangeReader:
     ``silence_timeout``: seconds without a message after which the brokers are asked for the reason.
     """
 
-    def __init__(self, source: MessageSource, silence_timeout: float = 30.0) -> None:
+    def __init__(self, source: Consumer | NativeSource, silence_timeout: float = 30.0) -> None:
         self._source = source
         self._silence_timeout = silence_timeout
         self._ask = max(1.0, min(_ASK, silence_timeout))
@@ -351,7 +340,6 @@ def _below(batch: list[Message] | NativeMessages, end: int) -> list[Message] | N
 
 
 def bounds(messages: Sequence[Message]) -> tuple[int, int]:
-    """The first offset and the last."""
     if isinstance(messages, NativeMessages):
         offsets = messages.offsets()
         return offsets[0], offsets[-1]
@@ -372,22 +360,15 @@ def _next_position(partition: TopicPartition, position: int, batch: Sequence[Mes
 
 def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, high: int) -> OffsetOutOfRangeError:
     if low > position:
+        count = min(low, end) - position
         return OffsetsDeletedError(
-            describe_deleted(partition, position, end, low),
+            f"{partition}: offsets {position} to {position + count - 1} ({counted(count, 'offset')}) were deleted from "
+            f"the log, which now starts at {low}",
             "choose where to go on: retention overtook the reader",
         )
     return OffsetOutOfRangeError(
         f"{partition}: the log ends at {high}, below {end} where it ended at the start",
         "check whether the topic was truncated, or recreated",
-    )
-
-
-def describe_deleted(partition: TopicPartition, start: int, end: int, low: int) -> str:
-    """The deleted part of ``[start, end)`` in a log that begins at ``low``, above ``start``, as text."""
-    count = min(low, end) - start
-    return (
-        f"{partition}: offsets {start} to {start + count - 1} ({count} offset{'s' * (count != 1)}) were deleted from "
-        f"the log, which now starts at {low}"
     )
 
 

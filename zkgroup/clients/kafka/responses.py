@@ -128,7 +128,6 @@ class CoordinatorGroup:
     strategy: str | None = None
     members: tuple[CoordinatorMember, ...] = ()
     coordinator: int | None = None
-    error: str | None = None
     is_simple: bool = False
 
 

@@ -15,7 +15,6 @@ from zkgroup.clients.kafka.client import (
     KafkaException,
     KafkaSettings,
     admin_client,
-    cluster_metadata,
 )
 
 
@@ -28,13 +27,8 @@ class PartitionReplicas:
     in_sync: tuple[int, ...]
 
 
-def read_topic_replicas(settings: KafkaSettings, timeout: float) -> dict[str, dict[int, PartitionReplicas]]:
-    """All topics that the brokers show, each with its partitions in numeric order. Raises ``UnreachableError``."""
-    return replicas_in(cluster_metadata(settings, timeout))
-
-
 def replicas_in(metadata: ClusterMetadata) -> dict[str, dict[int, PartitionReplicas]]:
-    """The same of metadata that are there."""
+    """All topics that the brokers show, each with its partitions in numeric order."""
     return {
         name: {
             number: PartitionReplicas(

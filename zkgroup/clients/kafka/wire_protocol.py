@@ -59,11 +59,6 @@ def _short(data: bytes) -> bytes:
     return struct.pack("!h", len(data)) + data
 
 
-def versions_request() -> bytes:
-    """Which requests the broker knows: from 0.10 on each answers, also one that wants a user first."""
-    return _request(_API_VERSIONS, b"")
-
-
 def offsets_request(partitions: Sequence[TopicPartition], at: int) -> bytes:
     """ListOffsets: an offset of each partition. ``at``: a time (milliseconds since 1970: the start of a segment), −2
     for the log start offset, −1 for the log end offset. Without partitions every broker answers."""
@@ -253,7 +248,7 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
             others |= dict.fromkeys(read_metadata(answer).brokers.values())
         except struct.error:
             failures[endpoint] = NOT_KAFKA
-    versions = versions_request()
+    versions = _request(_API_VERSIONS, b"")  # which each broker from 0.10 on answers, also one that wants a user first
     ended = {one: (one, versions) for one, why in failures.items() if why == ENDED}
     _, unknown = exchange(ended, PROBE)
     failures |= dict.fromkeys(unknown, NOT_KAFKA)

@@ -68,7 +68,6 @@ def _stat(stat: ZnodeStat) -> Stat:
 
 
 def kazoo_acl(acl: Sequence[Acl]) -> list[Any]:
-    """An access list in kazoo's form."""
     return [ACL(entry.permissions, Id(entry.scheme, entry.id)) for entry in acl]
 
 

@@ -80,20 +80,20 @@ class Registry:
 
     def __enter__(self) -> Self:
         self._session.start()
-        if not self._is_up() or self._down is not None:
-            if self._failure is not None:
-                self._session.close(0.1)
-                raise self._failure
-            self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
-            reason = f"({self._down})" if self._down is not None else f"(no answer within {round(self.timeout, 1):g} s)"
-            if self._down is None:
-                addresses = parse_connect_string(self.settings.hosts, "ZooKeeper").addresses
-                reason += f": {_why_none_answers(parse_endpoints(','.join(map(str, addresses))))}"
-            raise UnreachableError(
-                f"ZooKeeper at {self.settings.hosts} cannot be reached {reason}",
-                "check the address, and that the server runs",
-            )
-        return self
+        if self._is_up() and self._down is None:
+            return self
+        self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
+        if self._failure is not None:
+            raise self._failure
+        reason = f"({self._down})"
+        if self._down is None:
+            addresses = parse_connect_string(self.settings.hosts, "ZooKeeper").addresses
+            why = _why_none_answers(parse_endpoints(",".join(map(str, addresses))))
+            reason = f"(no answer within {round(self.timeout, 1):g} s): {why}"
+        raise UnreachableError(
+            f"ZooKeeper at {self.settings.hosts} cannot be reached {reason}",
+            "check the address, and that the server runs",
+        )
 
     def _is_up(self) -> bool:
         """Whether the session is established within the time-out. In short waits: Python handles a signal that comes
@@ -108,7 +108,6 @@ class Registry:
         self.close()
 
     def close(self) -> None:
-        """End the session."""
         self._session.close()
 
     @property
@@ -178,7 +177,6 @@ class Registry:
         return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", remedy)
 
     def chroot_exists(self) -> bool:
-        """Whether the chroot of the connect string exists (always true without one)."""
         return not isinstance(self.read([Exists("/")])[0], Failure | None)
 
     def write(self, op: Create | Ensure | SetData | Delete) -> Result:
@@ -218,10 +216,8 @@ class WatchingRegistry(Registry):
     and nodes that were read may be outdated. It is called on a thread of the session, and must not block.
     """
 
-    def __init__(
-        self, settings: ZooKeeperSettings, on_change: Callable[[str], None], timeout: float | None = None
-    ) -> None:
-        super().__init__(settings, timeout)
+    def __init__(self, settings: ZooKeeperSettings, on_change: Callable[[str], None]) -> None:
+        super().__init__(settings)
         self._on_change = on_change
 
     def _on_event(self, event: SessionEvent) -> None:

@@ -199,10 +199,6 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
     said = [*snapshot.warnings, *words_of("the group", snapshot.kafka_failures)]
     reported = snapshot.reported_reasons
-    group = snapshot.coordinator
-    if group is not None and group.error and not snapshot.kafka_failures:
-        said.append(f"the group in Kafka: {group.error}")
-        reported |= {group.error}
     unled = (p for p in facts.partitions if p.leader is None or _without_leader(facts, p) is not None)
     has_finding = {p.key for p in unled}
     logs = ((p, p.log_error) for p in facts.partitions if p.exists and p.key not in has_finding)
