@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from zkgroup.commands._watch import COLUMNS
-from zkgroup.groups.watch.recording import _State
+from zkgroup.groups.watch.recording import SAME
 from zkgroup.groups.watch.timeline import KINDS, Event
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -31,7 +31,7 @@ def test_columns_and_keys_of_files_are_listed() -> None:
     """Columns of events, and what may stand in a recording's lines."""
     assert f"`{' '.join(COLUMNS)}`" in PAGE
     assert all(f'"{field.name}"' in PAGE for field in fields(Event))
-    written = {*_State.__struct_fields__} - {"at"}
+    written = {*SAME, "owners", "offsets"} - {"at"}
     assert written == set(re.findall(r"`([a-z_]+)`", " ".join(rows("| key | |\n|---|---|\n| `members`"))))
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 #: A state is written whole once in so many.
@@ -36,25 +37,18 @@ class Header(msgspec.Struct, frozen=True, tag_field="zkgroup-timeline", tag=1):
     interval: float
 
 
-class _State(msgspec.Struct):
-    """A whole state. Owners, offsets: topic → partition → value; the rest as in ``WatchedGroup``."""
+class _Partitions(msgspec.Struct):
+    """Those of a whole state: topic → partition → value."""
 
-    at: int
     owners: dict[str, dict[int, _Held]]
     offsets: dict[str, dict[int, _Offsets]]
-    members: dict[str, WatchedMember] = {}
-    topics: dict[str, int] = {}
-    brokers: tuple[int, ...] = ()
-    exists: bool = True
-    phase: str | None = None
-    ids_changed: int = 0
-    zookeeper: str | None = None
-    kafka: str | None = None
-    measured: bool = True
-    unreadable: int = 0
 
 
-_SAME: Final = tuple(name for name in _State.__struct_fields__ if name not in ("owners", "offsets"))
+#: What is written as ``WatchedGroup`` has it.
+SAME: Final = (
+    *("at", "members", "topics", "brokers", "exists", "phase", "ids_changed"),
+    *("zookeeper", "kafka", "measured", "unreadable"),
+)
 
 
 class _Line(msgspec.Struct):
@@ -189,17 +183,16 @@ class Recording:
 
     def _state(self, whole: dict[str, Any]) -> WatchedGroup:
         try:
-            state = msgspec.convert(whole, _State, str_keys=True)
+            state = msgspec.convert(whole, WatchedGroup)
+            found = msgspec.convert(whole, _Partitions, str_keys=True)
             partitions = {
-                TopicPartition(topic, number): WatchedPartition(*held[:4], *state.offsets[topic][number], held[4])
-                for topic, numbers in sorted(state.owners.items())
+                TopicPartition(topic, number): WatchedPartition(*held[:4], *found.offsets[topic][number], held[4])
+                for topic, numbers in sorted(found.owners.items())
                 for number, held in sorted(numbers.items())
             }
         except (msgspec.ValidationError, KeyError):
             raise self._broken() from None
-        return WatchedGroup(
-            group=self.header.group, partitions=partitions, **{name: getattr(state, name) for name in _SAME}
-        )
+        return replace(state, group=self.header.group, partitions=partitions)
 
     def _survey(self, file: BinaryIO) -> None:
         """Read the file once: what it is, and where its whole states are."""
@@ -248,7 +241,7 @@ def _as_written(state: WatchedGroup) -> dict[str, Any]:
     for (topic, number), p in state.partitions.items():
         owners.setdefault(topic, {})[str(number)] = (p.owner, p.member, p.claimed, p.judged, p.leader)
         offsets.setdefault(topic, {})[str(number)] = p[4:7]
-    same = {name: value for name in _SAME if (value := getattr(state, name)) is not None}
+    same = {name: value for name in SAME if (value := getattr(state, name)) is not None}
     return {**same, "owners": owners, "offsets": offsets}
 
 
