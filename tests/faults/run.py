@@ -16,7 +16,7 @@ from pathlib import Path
 
 from members import owners as owners_of
 from members import plan
-from servers import Sandbox, resume
+from servers import Sandbox, pause, resume
 from session_expiry import expire_session
 from support import wait_until
 
@@ -331,7 +331,7 @@ class Run:
 
     def _harm_server(self, kind: str, server: str) -> None:
         self._busy.add(server)
-        pause = self._random.uniform(0.0, 3.0)
+        seconds = self._random.uniform(0.0, 3.0)
 
         def harm() -> None:
             sandbox = self._sandbox
@@ -339,11 +339,11 @@ class Run:
             try:
                 if kind.endswith("killed"):
                     target.kill()
-                    time.sleep(pause)  # how long it is away, not a wait for anything
+                    time.sleep(seconds)  # how long it is away, not a wait for anything
                     sandbox.zookeeper.start(START_TIMEOUT) if server == "ZooKeeper" else sandbox.start_broker()
                 else:
                     pause(target)
-                    time.sleep(pause)
+                    time.sleep(seconds)
                     resume(target)
             finally:
                 self._busy.discard(server)
