@@ -126,10 +126,14 @@ FOUND: list[tuple[str, bytes]] = [
     ("pointer", b'{"format":' + b"[" * DEEP + b"]" * DEEP + b"}"),
     ("unfinished", b'{"state":"decided","run":' + b"[" * 970 + b"]" * 970 + b"}"),
     # Deeper than the parsers' own stacks.
+    ("profiles", b"a = " + b"[" * 100_000),
+    ("profiles", b"a = " + b"{a = " * 100_000),
     ("sandbox", b"[" * 100_000),
     ("any file", b'{"a":' * 1_000_000),
     # Numbers of thousands of digits, which Python refuses to read, and to show.
     ("profiles", b"[clusters.a]\nconnect-timeout = " + b"9" * 5000),
+    ("profiles", b"[clusters.a.kafka]\nx = 0x" + b"f" * 5000),
+    ("profiles", b"[clusters.a]\nconnect-timeout = 0x" + b"f" * 5000),
     ("consumer", b"zookeeper.connection.timeout.ms=" + b"9" * 5000),
     ("file name", b"topic=a/partition=0/" + b"9" * 5000 + b"-1.parquet"),
     ("file name", b"topic=a/partition=" + b"9" * 5000 + b"/1-2.parquet"),

@@ -74,6 +74,7 @@ def test_fields_and_limits() -> None:
         ("*[a", "'*[a' has a [ without its ]", "[[] for the character ["),
         ("[]", "'[]' has a [ without", ""),
         ("[a]b[!]", "'[a]b[!]' has a [ without", ""),
+        ("a[z-a]", "'a[z-a]' has a range of no characters", "[a-z]"),
         ("", "the pattern is empty", "/^$/"),
     ],
 )

@@ -55,6 +55,8 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
         raise unreadable(path, error) from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no UTF-8 text", "TOML is written in UTF-8") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply", "correct the TOML") from None
     except ValueError as error:  # also of a number of thousands of digits, which Python does not read
         raise UsageError(f"{path}: {one_line(str(error))}", "correct the TOML") from None
     unknown = data.keys() - {"clusters"}
@@ -99,7 +101,8 @@ def _is_text(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """TOML's integers have 64 bits; Python reads more, and then cannot show thousands of digits."""
+    return isinstance(value, float) or (type(value) is int and -(2**63) <= value < 2**63)
 
 
 _Field = tuple[str, Callable[[object], bool]]  # the wanted type in words, and a check

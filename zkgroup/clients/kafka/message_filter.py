@@ -31,6 +31,8 @@ Matcher: TypeAlias = Callable[[str], object]
 #: Seconds of work for an expression and one text.
 TIMEOUT: Final = 1.0
 _CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
+#: What ``fnmatch`` makes of a range such as ``[z-a]``.
+_NO_CHARACTER: Final = "(?!)"
 
 
 def parse_pattern(pattern: str, name: str) -> Matcher:
@@ -52,7 +54,9 @@ def parse_pattern(pattern: str, name: str) -> Matcher:
             ) from None
     if "[" in _CLASS.sub("", pattern):
         raise UsageError(f"{given} has a [ without its ]", "close it, or write [[] for the character [")
-    return re.compile(translate(pattern)).match
+    if _NO_CHARACTER in (translated := translate(pattern)):
+        raise UsageError(f"{given} has a range of no characters", "write the smaller character first, as in [a-z]")
+    return re.compile(translated).match
 
 
 @dataclass(frozen=True, slots=True)
