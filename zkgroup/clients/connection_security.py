@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 from zkgroup.config.connection_settings import TlsSettings
+from zkgroup.config.setting_files import is_encrypted
 from zkgroup.errors import UnreachableError, UsageError
 
 _PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
@@ -41,16 +42,27 @@ def ssl_context(tls: TlsSettings, what: str) -> ssl.SSLContext:
             # Without a password OpenSSL would ask for one on the terminal.
             context.load_cert_chain(tls.certificate_file, key, tls.key_password or "")
         except (OSError, ValueError) as error:
+            why, remedy = _unusable(error, tls)
             raise UsageError(
-                f"{what}: the key {key} and the certificate {tls.certificate_file} cannot be used ({_reason(error)})",
-                "name PEM files that belong together, and the key's password",
+                f"{what}: the key {key} and the certificate {tls.certificate_file}: {why}", remedy
             ) from None
     return context
 
 
+def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
+    text = _reason(error)
+    if "KEY_VALUES_MISMATCH" in text:
+        return "do not belong together", "name the key of this very certificate"
+    if isinstance(error, ssl.SSLError | ValueError) and is_encrypted(tls.key_file or tls.certificate_file or ""):
+        if tls.key_password:
+            return "the password of the key is wrong", "correct it"
+        return "the key is encrypted, and no password was given", "name a file with it"
+    return f"cannot be used ({text})", "name PEM files"
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason or "no PEM that can be read"
+        return error.reason or "not PEM"
     return getattr(error, "strerror", None) or type(error).__name__
 
 
@@ -99,13 +111,22 @@ def is_no_tls(reason: str) -> bool:
     return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
-def certificate_refused(error: ssl.SSLCertVerificationError, what: str, options: str) -> tuple[str, str]:
-    """Message and remedy for a server's certificate that is refused here. ``options``: the prefix of those to name."""
-    return (
-        f"{what}: its certificate is refused ({error.verify_message.rstrip('.')})",
-        f"correct it on the server, name its authority with --{options}-ca-file, or the server as the certificate does "
-        f"(--no-{options}-check-hostname)",
-    )
+def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str) -> tuple[str, str]:
+    """Message and remedy for a server's certificate that is refused here. ``ca``, ``no_check``: the options to name."""
+    # X509_V_ERR_* of OpenSSL, 1.0 to 3.
+    match error.verify_code:
+        case 10:
+            return f"{what}: its certificate has expired", "renew it on the server"
+        case 9:
+            return f"{what}: its certificate is not valid yet", "check the clocks, here and on the server"
+        case 62 | 64:
+            host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
+            message = f"{what}: its certificate is for another host ({host} is not among its names)"
+            return message, f"name the server as its certificate does, or {no_check}"
+        case 2 | 18 | 19 | 20 | 21:
+            return f"{what}: its certificate is of an authority that is not known here", f"name the authority with {ca}"
+        case _:
+            return f"{what}: its certificate is not taken ({error.verify_message})", f"check it, and {ca}"
 
 
 def client_refused(what: str, tls: TlsSettings, reason: str, options: str) -> tuple[str, str]:
@@ -113,17 +134,35 @@ def client_refused(what: str, tls: TlsSettings, reason: str, options: str) -> tu
     ``SSLError``, empty where there is none; ``options``: those of a certificate and its key."""
     if tls.certificate_file is None:
         return f"{what} wants a client certificate", f"name yours with {options}"
-    why = reason.replace("_", " ").lower() or "it ends the connection without a word"
+    words = reason.replace("_", " ").lower()
+    why = f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
     return (
         f"{what} refuses the client certificate {tls.certificate_file} ({why})",
         "check that it has not expired, and that the server knows its authority",
     )
 
 
-#: What to do about a login with Kerberos that fails.
-CHECK_KERBEROS: Final = (
-    "check the ticket (klist) or the keytab, the principals, the clocks, and krb5.conf (KRB5_CONFIG)"
-)
+CLOCKS_DIFFER: Final = ("the clocks of this machine and of the KDC differ too much", "set them (NTP)")
+NO_KDC: Final = ("no KDC answers", "check krb5.conf (KRB5_CONFIG), and that the KDC runs")
+
+
+def unknown_service(service: str, option: str) -> tuple[str, str]:
+    """The KDC has no such principal. ``option`` names another service."""
+    return (
+        f"the KDC knows no service {service}",
+        f"name the servers as their principals do, not by addresses, or give {option}",
+    )
+
+
+def no_ticket(keytab: str | None, principal: str | None, option: str) -> tuple[str, str]:
+    """No ticket is there, or none was got by a keytab. ``option`` names a keytab."""
+    whose = f" of {principal}" if principal else ""
+    if keytab:
+        return f"the keytab {keytab} has no valid key{whose}", f"check it with 'klist -k {keytab}'"
+    return (
+        f"there is no valid Kerberos ticket{whose}",
+        f"get one with 'kinit {principal or 'USER'}', or name a keytab with {option}",
+    )
 
 
 class ConnectionFailure(UnreachableError):

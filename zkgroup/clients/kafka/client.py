@@ -40,6 +40,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
+from zkgroup.clients import connection_security
 from zkgroup.clients.kafka import connection_errors, wire_protocol
 from zkgroup.clients.kafka.connection_errors import ClientLog
 from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA
@@ -123,6 +124,7 @@ class KafkaSettings:
 
     @property
     def protocol(self) -> str:
+        """The security protocol, by Kafka's name."""
         return self.properties.get("security.protocol", "PLAINTEXT").upper()
 
     @property
@@ -137,6 +139,7 @@ class KafkaSettings:
         return self.properties.get("isolation.level", "read_committed")
 
     def with_isolation(self, level: str) -> KafkaSettings:
+        """The same with this ``isolation.level``."""
         return replace(self, properties={**self.properties, "isolation.level": level})
 
     def portable(self) -> KafkaSettings:
@@ -257,7 +260,7 @@ def consumer(
         conf["on_commit"] = on_commit
     if on_error is not None:
         conf["error_cb"] = on_error
-    return _create(made, conf, client_log or ClientLog(log))
+    return _create(made, conf, settings, client_log or ClientLog(log))
 
 
 def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
@@ -265,34 +268,40 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
     conf = settings.base()
     conf |= {key.replace("_", "."): value for key, value in overrides.items()}
     conf |= settings.properties
-    return _create(Producer, conf, ClientLog(log))
+    return _create(Producer, conf, settings, ClientLog(log))
 
 
 def has_gssapi() -> bool:
-    """Whether this librdkafka knows Kerberos, which the one that comes with confluent-kafka does not."""
+    """Whether this librdkafka knows Kerberos, which the one that comes with confluent-kafka does not. Raises
+    ``UsageError`` for one that is too old for confluent-kafka."""
     try:
         AdminClient({"builtin.features": "sasl_gssapi", "log_level": 0})
     except KafkaException:
         return False
+    except RuntimeError as error:
+        why = str(error).partition(". ")[0]
+        raise UsageError(f"the preloaded librdkafka is too old: {why}", "preload another (LD_PRELOAD)") from None
     return True
 
 
-def _create(kind: Callable[..., T], conf: Mapping[str, Any], client_log: ClientLog) -> T:
+def _create(kind: Callable[..., T], conf: Mapping[str, Any], settings: KafkaSettings, client_log: ClientLog) -> T:
     try:
         return kind(conf, logger=client_log)
     except (KafkaException, ValueError, TypeError) as error:
-        raise bad_properties(error) from None
+        raise bad_properties(error, settings) from None
 
 
-def bad_properties(error: Exception) -> UsageError:
+def bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
     """The error for properties that librdkafka refuses, which does not show their values."""
+    if settings.protocol.endswith("SSL"):
+        try:
+            connection_security.ssl_context(connection_errors.tls_of(settings.properties), "TLS with brokers")
+        except UsageError as better:
+            return better
     detail = error.args[0] if error.args else error
     text = detail.str() if isinstance(detail, KafkaError) else str(detail)
     text = re.sub(r'"[^"]*"(?= for configuration property)', "(not shown)", text)  # it may be a secret
-    return UsageError(
-        f"librdkafka refuses its configuration: {text}",
-        "check TLS files, and properties given with kafka.NAME=…",
-    )
+    return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
 
 
 def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog | None = None) -> AdminClient:
@@ -305,7 +314,7 @@ def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog 
     kafka_log = client_log or ClientLog(log)
     # ``connection_errors`` needs the reason of a closed connection; ``ClientLog`` leaves it out otherwise.
     conf = settings.base() | {"log.connection.close": True, "error_cb": kafka_log.on_error} | dict(settings.properties)
-    admin = _create(AdminClient, conf, kafka_log)
+    admin = _create(AdminClient, conf, settings, kafka_log)
     deadline = time.monotonic() + timeout
     kafka_log.quiet = True
     try:

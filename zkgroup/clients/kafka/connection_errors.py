@@ -15,13 +15,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.connection_security import (
-    CHECK_KERBEROS,
+    CLOCKS_DIFFER,
+    NO_KDC,
     certificate_refused,
     client_refused,
     handshake_error,
     is_no_tls,
+    no_ticket,
     speaks_tls,
     ssl_context,
+    unknown_service,
 )
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_table import KERBEROS
@@ -124,17 +127,37 @@ def _of_login(what: str, text: str, properties: Mapping[str, str]) -> Unreachabl
     mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "?").upper()
     if "not valid in current SASL state" in text:
         return UnreachableError(f"{what} has no SASL at this port", "choose another --security-protocol or --listener")
+    if mechanism == KERBEROS and (found := _of_kerberos(text, properties)) is not None:
+        return UnreachableError(f"cannot log in to {what}: {found[0]}", found[1])
     if "mechanism" in text and "supported" in text:
         known = text.rpartition("supported mechanisms: ")[2].strip() or "others"
         return UnreachableError(f"{what} does not know {mechanism}", f"it knows {known}: choose with --sasl-mechanism")
     if mechanism == KERBEROS:
         return UnreachableError(
-            f"cannot log in to {what} with Kerberos: {text}",
-            f"{CHECK_KERBEROS}, Cyrus SASL's plugin for GSSAPI, and the broker's log",
+            f"{what} refuses the login with Kerberos", "see the broker's log: its keytab, its clock"
         )
     return UnreachableError(
         f"{what} refuses the user {user} ({mechanism})", "check --sasl-user, its password and --sasl-mechanism"
     )
+
+
+def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | None:
+    """The problem and its remedy, by the text of Kerberos' library, which is all that Cyrus SASL hands on."""
+    keytab, principal = (properties.get(f"sasl.kerberos.{name}") for name in ("keytab", "principal"))
+    service = properties.get("sasl.kerberos.service.name", "kafka")
+    problems = {
+        "Clock skew": CLOCKS_DIFFER,
+        "not yet valid": CLOCKS_DIFFER,
+        "not found in Kerberos database": unknown_service(f"{service}/HOST", "--sasl-kerberos-service"),
+        "KDC": NO_KDC,
+        "No worthy mechs": (
+            "Cyrus SASL has no plugin for Kerberos",
+            "install libsasl2-modules-gssapi-mit (Debian) or cyrus-sasl-gssapi (Red Hat)",
+        ),
+        "credentials": no_ticket(keytab, principal, "--sasl-kerberos-keytab"),
+        "expired": no_ticket(keytab, principal, "--sasl-kerberos-keytab"),
+    }
+    return next((found for mark, found in problems.items() if mark in text), None)
 
 
 def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> UnreachableError:
@@ -144,7 +167,7 @@ def _of_handshake(what: str, host: str, port: int, text: str, properties: Mappin
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        return UnreachableError(*certificate_refused(found, what, "ssl"))
+        return UnreachableError(*certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname"))
     reason = getattr(found, "reason", None) or ""
     if "PLAINTEXT broker" in text or is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
         return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
@@ -156,6 +179,7 @@ def _of_handshake(what: str, host: str, port: int, text: str, properties: Mappin
 
 
 def tls_of(properties: Mapping[str, str]) -> TlsSettings:
+    """The TLS files of librdkafka's properties."""
     return TlsSettings(
         properties.get("ssl.ca.location"),
         properties.get("ssl.certificate.location"),

@@ -286,7 +286,7 @@ def native_consumer(module: ModuleType, settings: KafkaSettings, overrides: Mapp
     try:
         return module.Reader(properties)
     except module.NativeError as error:
-        raise bad_properties(kafka_exception(error)) from None
+        raise bad_properties(kafka_exception(error), settings) from None
 
 
 def _text(value: Any) -> str:

@@ -23,6 +23,7 @@ from zkgroup.clients.connection_security import (
     certificate_refused,
     client_refused,
     connect_tls,
+    is_no_tls,
     speaks_tls,
 )
 from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
@@ -71,14 +72,23 @@ def login_failure(server: str, settings: ZooKeeperSettings, cause: BaseException
         message, remedy = f"cannot log in to ZooKeeper at {server}: {cause.message}", cause.remedy
         return ConnectionFailure(message, remedy.text if remedy else "", is_final=cause.is_final)
     if isinstance(settings.sasl, KerberosSettings):
-        who = "the login with Kerberos"
-    elif settings.sasl is not None:
-        who = f"the user {settings.sasl[0]}"
-    else:
-        who = "the credentials" if settings.auth else "clients without a user"
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the login with Kerberos",
+            "see the server's log: its keytab, its clock, and the section Server of its JAAS file",
+        )
+    if settings.sasl is not None:
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",
+            "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
+        )
+    if settings.auth:
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the credentials",
+            "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead",
+        )
     return ConnectionFailure(
-        f"ZooKeeper at {server} refuses {who}",
-        "check --zookeeper-sasl-user and --zookeeper-sasl-password-file, or --zookeeper-auth-file; its log says why",
+        f"ZooKeeper at {server} refuses clients without a user",
+        "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file",
     )
 
 
@@ -96,17 +106,24 @@ def connection_failure(
             f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
-        return ConnectionFailure(*certificate_refused(error, what, "zookeeper"))
+        options = "--zookeeper-ca-file", "--no-zookeeper-check-hostname"
+        return ConnectionFailure(*certificate_refused(error, what, *options))
     reason = getattr(error, "reason", None) or ""
     if error is None or "ALERT" in reason:
         # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client. Without an
         # alert it may just be stopping.
         files = "--zookeeper-certificate-file and --zookeeper-key-file"
         return ConnectionFailure(*client_refused(what, settings.tls, reason, files), is_final=error is not None)
-    if isinstance(error, ssl.SSLError) or error.errno == errno.ECONNRESET:
+    if isinstance(error, ssl.SSLEOFError) or error.errno == errno.ECONNRESET:
         return ConnectionFailure(
-            f"{what}: the TLS hand-shake failed ({reason or 'it ends the connection'})",
-            "name its port for TLS, or leave --zookeeper-tls out; it may want a client certificate",
+            f"{what} ends the connection at the TLS hand-shake",
+            "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
+        )
+    if is_no_tls(reason):
+        return ConnectionFailure(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
+    if isinstance(error, ssl.SSLError):
+        return ConnectionFailure(
+            f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings"
         )
     if isinstance(error, socket.gaierror):
         return ConnectionFailure(f"{what}: the name is not known", "check the address", is_final=False)
@@ -191,14 +208,15 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self,
         client: Any,
         settings: ZooKeeperSettings,
-        established: Callable[[float], None],
+        granted: Callable[[float], None],
+        established: Callable[[], None],
         failed: Callable[[ConnectionFailure], None],
     ) -> None:
-        """``established`` gets the session's time-out in seconds when the connection can be used: kazoo itself reports
-        that before it has logged in. ``failed`` gets the failure of a connection."""
+        """``granted`` gets the session's time-out in seconds. ``established`` follows when the connection can be used:
+        kazoo itself reports that before it has logged in. ``failed`` gets the failure of a connection."""
         super().__init__(client, client._connection.retry_sleeper, client.logger, client._connection.sasl_options)
         self._settings = settings
-        self._granted = 0.0  # the session's time-out in seconds
+        self._granted = granted
         self._established = established
         self._failed = failed
         self._probes = 0
@@ -235,7 +253,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 if found is not None:
                     self._failed(found)
             raise
-        self._established(self._granted)
+        self._established()
         return timeouts
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
@@ -274,8 +292,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, wire.Connect):
-            self._granted = answer[0].time_out / 1000.0
+        if isinstance(request, wire.Connect):  # before the listeners get CONNECTED
+            self._granted(answer[0].time_out / 1000.0)
         return answer
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:

@@ -20,7 +20,7 @@ from hashlib import md5
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from zkgroup.clients.connection_security import CHECK_KERBEROS, ConnectionFailure
+from zkgroup.clients.connection_security import CLOCKS_DIFFER, NO_KDC, ConnectionFailure, no_ticket, unknown_service
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UsageError
 
@@ -54,7 +54,7 @@ def next_token(login: Login, answer: bytes | None, timeout: float) -> bytes:
     try:
         found = outcome.get(timeout=timeout)
     except Empty:
-        raise ConnectionFailure("no KDC answers", CHECK_KERBEROS, is_final=False) from None
+        raise ConnectionFailure(*NO_KDC, is_final=False) from None
     if isinstance(found, Exception):
         raise found
     return found
@@ -123,12 +123,17 @@ LIBRARY: Final = "libgssapi_krb5.so.2"
 
 _CONTINUE_NEEDED: Final = 1
 _ROUTINE_ERROR: Final = 0xFFFF << 16
+_NO_CREDENTIALS, _CREDENTIALS_EXPIRED = 7 << 16, 11 << 16
 _MUTUAL, _REPLAY, _SEQUENCE, _INTEGRITY = 2, 4, 8, 32
 _INITIATE: Final = 1
 _FOR_EVER: Final = 0xFFFFFFFF
 _GSS_CODE, _MECHANISM_CODE = 1, 2
-#: Kerberos' own codes (krb5_err.et) of a realm that is not known, and of a KDC that does not answer.
-_NO_KDC: Final = (-1765328384 + 154, -1765328384 + 156)
+#: Kerberos' own codes (krb5_err.et): this number and an index.
+_KRB5: Final = -1765328384
+_SERVER_UNKNOWN, _TICKET_NOT_YET_VALID, _CLOCK_SKEW = _KRB5 + 7, _KRB5 + 33, _KRB5 + 37
+_REALM_UNKNOWN, _KDC_UNREACHABLE = _KRB5 + 154, _KRB5 + 156
+#: An unknown client, a key that is not the KDC's, an expired ticket, a keytab without the key.
+_NO_TICKET: Final = (_KRB5 + 6, _KRB5 + 24, _KRB5 + 32, _KRB5 + 181)
 
 
 class _Buffer(Structure):
@@ -209,6 +214,7 @@ class KerberosContext:
         return self._copied(wrapped)
 
     def close(self) -> None:
+        """Free the context."""
         self._gss.gss_delete_sec_context(byref(c_uint32()), byref(self._context), None)
 
     @contextmanager
@@ -250,10 +256,19 @@ class KerberosContext:
             raise self._error(major & _ROUTINE_ERROR, minor)
 
     def _error(self, routine: int, minor: c_uint32) -> ConnectionFailure:
+        keytab, principal = self._settings.keytab, self._settings.principal
         code = c_int32(minor.value).value
+        service, _, host = self._target.partition("@")
+        if code in (_CLOCK_SKEW, _TICKET_NOT_YET_VALID):
+            return ConnectionFailure(*CLOCKS_DIFFER)
+        if code == _SERVER_UNKNOWN:
+            return ConnectionFailure(*unknown_service(f"{service}/{host}", "--zookeeper-kerberos-service"))
+        if code in (_KDC_UNREACHABLE, _REALM_UNKNOWN):
+            return ConnectionFailure(*NO_KDC, is_final=False)
+        if routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED) or code in _NO_TICKET:
+            return ConnectionFailure(*no_ticket(keytab, principal, "--zookeeper-kerberos-keytab"))
         text = self._text(minor.value, _MECHANISM_CODE) if code else self._text(routine, _GSS_CODE)
-        whose = f"the keytab {self._settings.keytab}" if self._settings.keytab else "the ticket cache"
-        return ConnectionFailure(f"Kerberos with {whose}: {text}", CHECK_KERBEROS, is_final=code not in _NO_KDC)
+        return ConnectionFailure(f"Kerberos failed: {text}", "check krb5.conf (KRB5_CONFIG) and the credentials")
 
     def _text(self, status: int, kind: int) -> str:
         text = _Buffer()
