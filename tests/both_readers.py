@@ -178,7 +178,7 @@ def compare(
         table = make_table(one.messages, one.runs)
         table.validate(full=True)
         assert table.equals(make_table(same, one.runs))
-        compare_text(one.messages, same, one.runs, formats)
+        compare_text(one.messages, same, formats)
     assert not any(left.values())
 
 
@@ -186,7 +186,7 @@ def vars_of(run: Run) -> tuple[Any, ...]:
     return run.partition, run.start, run.stop, run.first, run.next
 
 
-def compare_text(mine: Any, same: list[Message], runs: list[Run], formats: Sequence[Any]) -> None:
+def compare_text(mine: Any, same: list[Message], formats: Sequence[Any]) -> None:
     assert isinstance(mine, NativeMessages)
     half = len(mine) // 2
     assert list(map(facts, mine)) == list(map(facts, same))
@@ -198,7 +198,7 @@ def compare_text(mine: Any, same: list[Message], runs: list[Run], formats: Seque
         assert more - size >= sum(len(name) + len(value or b"") for name, value in message.headers() or ())
     assert list(mine.times(END_OF_TIME)) == [-1 if (time := time_of(message)) is None else time for message in same]
     for formatter in (values_lines, json_lines, *formats):
-        assert bytes(formatter(mine, runs)) == formatter(same, runs)
+        assert bytes(formatter(mine)) == formatter(same)
         assert bytes(formatter(mine[half:])) == formatter(same[half:])
 
 

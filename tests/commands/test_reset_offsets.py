@@ -339,7 +339,7 @@ def test_malformed_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: 
         (["--topic", "T", "--to-offset", "x"], 2, "'x' is not a valid int"),
         (["--topic", "T", "--to-datetime", "tomorrow"], 2, "'tomorrow' is no time"),
         (["--topic", "T", "--by-duration", "P1M"], 2, "is no duration"),
-        (["--topic", "T:x", "--to-latest"], 2, "--topic T:x"),
+        (["--topic", "T:x", "--to-latest"], 2, "--topic 'T:x'"),
         (["--topic", "../T", "--to-latest"], 2, "cannot be the name of a znode"),
         (["--topic", "absent", "--to-latest"], 4, "there is no topic absent"),
         (["--topic", "T:3", "--to-latest"], 4, "topic T has no partition 3: it has 0 to 2"),
