@@ -184,14 +184,13 @@ class Change:
         """Print the warnings of these plans, and check their preconditions."""
         for plan in plans:
             self.warn(plan.warnings)
-            if plan.changes_kafka:
-                self.warn([KAFKA_WINDOW])
             for refused in plan.refusals:
                 self.refuse(refused)
             for check in applier.preconditions():
                 with self.refusing():
                     check(plan)
         if any(plan.changes_kafka for plan in plans):
+            self.warn([KAFKA_WINDOW])
             with self.refusing():
                 self.require_vouched(applier)
 

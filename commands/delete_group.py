@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zkgroup.errors import Notice, Remedy, UsageError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.text import counted, group_command
 
 from ._context import open_registry
@@ -84,8 +84,8 @@ def delete_group(
     does a client that writes an offset. Kafka deletes without comparing: offsets there are read again just before, and
     a commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
     ('unsubscribe' does that while members read other topics); with the last of them the empty group goes,
-    too. A backup is written before; --undo restores its nodes, and 'reset-offsets GROUP --undo BACKUP' the offsets, in
-    both stores.
+    too. A backup is written before; --undo restores its nodes (with --store zookeeper where the backup has offsets in
+    Kafka, too), and 'reset-offsets GROUP --undo BACKUP' the offsets, in both stores.
 
     With --pattern one row is shown for each group. Groups with members, in ZooKeeper or in Kafka, are kept, and those
     that changed more recently than --older-than says. The others are deleted in ZooKeeper alone. --store zookeeper does
@@ -112,7 +112,7 @@ def delete_group(
         raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
     change = change_of(ctx, group or ",".join(pattern or ()), options)
     if undo is not None:
-        _undo(change, group, undo, output)
+        _undo(change, group, undo, store, output)
     elif pattern:
         _delete_debris(change, pattern, older_than, store, output, foreign=foreign)
     elif topic:
@@ -181,7 +181,7 @@ def _delete_debris(
     _conclude(change, {**left, **outcome}, DELETED)
 
 
-def _undo(change: Change, group: str | None, path: Path, output: Output) -> None:
+def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.changes import backup as backups
     from zkgroup.groups.changes.undo import deleted_groups, describe_omitted, plan_restore, restore
 
@@ -193,9 +193,14 @@ def _undo(change: Change, group: str | None, path: Path, output: Output) -> None
         rows = plan_restore(registry, lost)
         print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
         change.warn(describe_omitted(saved))
-        if any(offset.store == "kafka" for offset in saved.offsets):
-            undoing = group_command("reset-offsets", saved.group, "--undo", str(path))
-            change.warn([Notice("only nodes are restored", Remedy("see what restores the offsets in Kafka", undoing))])
+        if store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets):
+            both = [
+                group_command("delete-group", saved.group, "--undo", str(path), "--store", "zookeeper", "--execute"),
+                group_command("reset-offsets", saved.group, "--undo", str(path), "--execute"),
+            ]
+            change.refuse(
+                RefusedError(f"{path} has offsets in Kafka, too", Remedy("restore the nodes, then the offsets", *both))
+            )
         making = {row.group for row in rows if row.action == "make"}
         if not change.is_wanted(making):
             return

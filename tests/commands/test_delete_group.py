@@ -187,8 +187,8 @@ def test_a_group_in_both_stores_comes_back_in_both(
     in_kafka: Callable[..., GroupOffsets],
     tmp_path: Path,
 ) -> None:
-    """--undo puts back nodes, and says what puts back offsets in Kafka, metadata too; where the group has moved on
-    there, nothing."""
+    """Nodes and offsets in Kafka are put back one after the other, metadata too: --undo alone is refused, with both
+    commands; where the group has moved on in Kafka, nothing is put back there."""
     one, file = P(make_topic(1), 0), tmp_path / "backup.json"
     group = make_group({one: 5})
     offsets = in_kafka(group)
@@ -196,10 +196,13 @@ def test_a_group_in_both_stores_comes_back_in_both(
     result = run("delete-group", group, "-z", cluster.connect, "--execute", "--backup", str(file))
     assert result.returncode == 0, result.stderr
     undo = ("delete-group", "--undo", str(file), "-z", cluster.connect)
-    undone = run(*undo, "--execute")
+    refused = run(*undo, "--execute")
+    assert (refused.returncode, exists(registry, group)) == (5, False)
+    assert f"delete-group {group} --undo {file} --store zookeeper --execute" in refused.stderr
+    assert f"reset-offsets {group} --undo {file} --execute" in refused.stderr
+    undone = run(*undo, "--execute", "--store", "zookeeper")
     assert undone.returncode == 0, undone.stderr
     assert "1 group restored" in undone.stderr
-    assert f"-z {cluster.connect} reset-offsets {group} --undo {file}" in undone.stderr
     assert values(registry, group, one) == [5]
     reset = ("reset-offsets", group, "--undo", str(file), "-z", cluster.connect, "--execute")
     offsets.commit({one: 9}, 20.0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from advised import type_in
 from broken_groups import Maker, take_snapshot
+from grouping import commit_in_kafka
 from judged import judged, lines, serious
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 
 
@@ -50,6 +52,22 @@ def test_what_is_advised_for_stores_that_contradict_each_other_mends(
     now = take_snapshot(registry, kafka, group)
     assert judged(now) == []
     assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == offset
+
+
+def test_what_is_wrong_in_one_store_is_set_from_the_other(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """A good offset next to one that is beyond the log's end, or cannot be read, is not touched, whatever is typed in
+    which order; when all has been typed both stores hold it."""
+    group = maker.group(offsets={(maker.orders, 0): 5, (maker.orders, 1): b"abc"})
+    commit_in_kafka(kafka, group, {TopicPartition(maker.orders, 0): 15, TopicPartition(maker.orders, 1): 6})
+    findings = serious(judged(take_snapshot(registry, kafka, group)))
+    assert {finding.code for finding in findings} == {"offset-beyond-end", "unreadable-offset"}
+    for finding in findings:
+        type_in(lines(finding), cluster.connect)
+    now = take_snapshot(registry, kafka, group)
+    assert judged(now) == []
+    assert [(p.committed("zookeeper"), p.committed("kafka")) for p in now.partitions] == [(5, 5), (6, 6)]
 
 
 def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(

@@ -305,6 +305,34 @@ def reset_remedy(
 TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
 
 
+def correction(
+    facts: GroupFacts, keys: Sequence[TopicPartition], why: str, wrong: Mapping[TopicPartition, WrongStores]
+) -> Remedy:
+    """How to set ``wrong`` offsets: from the other store, where its offset is right, else to the log's start."""
+    right: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        right.setdefault(_taken_over(facts, facts.by_key[key], wrong[key]), []).append(key)
+    rest = right.pop("", [])
+    if not right:
+        return reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", why=why, wrong=wrong)
+    commands = (
+        facts.command("migrate-group", "--to", to, "--prefer", "source", *topic_option(part), "--execute")
+        for to, part in right.items()
+    )
+    remedy = Remedy(f"{why}{stopped(facts.active)}take over the other store's offset", *commands)
+    return remedy.then(reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
+
+
+def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: WrongStores) -> str:
+    """The only store with a wrong offset, if the other store's lies within the log; else an empty text."""
+    to, good = "", None
+    if wrong == {"zookeeper"} and p.kafka is not None:
+        to, good = "zookeeper", p.kafka.offset
+    elif wrong == {"kafka"} and p.stored is not None and p.stored.defect is None and not is_stale(facts, p):
+        to, good = "kafka", p.stored.offset
+    return "" if good is None or is_outside(p, good) else to
+
+
 def is_outside(p: GroupPartition, offset: int) -> bool:
     """Whether the offset lies outside the log, as far as the log is known."""
     return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)

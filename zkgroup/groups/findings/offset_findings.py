@@ -20,6 +20,7 @@ from zkgroup.groups.findings.group_facts import (
     TO_EARLIEST,
     GroupFacts,
     WrongStores,
+    correction,
     is_gone,
     is_outside,
     is_stale,
@@ -96,7 +97,7 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
     yield from per_topic(
         "unreadable-offset",
         without,
-        lambda keys: reset_remedy(facts, keys, TO_EARLIEST, "--to-earliest", why=why, wrong=wrong),
+        lambda keys: correction(facts, keys, why, wrong),
     )
     yield from per_topic(
         "unreadable-offset",
@@ -133,9 +134,7 @@ def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: reset_remedy(
-            facts, keys, TO_EARLIEST, "--to-earliest", why="was the topic recreated, or its log cut? ", wrong=over_in
-        ),
+        lambda keys: correction(facts, keys, "was the topic recreated, or its log cut? ", over_in),
     )
 
 

@@ -301,7 +301,8 @@ class GroupReader:
             return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
         where = f"in ZooKeeper at {hosts}{', nor in Kafka' if self.asked_kafka else ''}"
         known = (*known, *(listed if isinstance(listed, tuple) else ()))
-        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, "check its name"))
+        remedy = "check its name" if self.asked_kafka else "check its name; 'list-groups' shows those in Kafka, too"
+        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
 
 
 def next_position(p: GroupPartition, store: Store) -> int | None:
