@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -47,7 +47,7 @@ class MigrationOptions:
 class Migrations:
     """Plans and shows migrations. ``change`` and ``applier``: of the cluster that is changed; ``here`` and ``origin``:
     of the one that offsets come from, which the command line names. ``topics``: those that have another name in the
-    other cluster; None within a cluster."""
+    other cluster; None within a cluster. Where ``is_one`` group moves, it reads all of them."""
 
     change: Change
     applier: Applier
@@ -55,6 +55,7 @@ class Migrations:
     origin: Applier
     options: MigrationOptions
     topics: Mapping[str, str] | None = None
+    is_one: bool = False
 
     @property
     def place(self) -> str:
@@ -81,6 +82,8 @@ class Migrations:
 
         options = self.options
         found = read_source_offsets(self.origin, group, options.scope)
+        if self.is_one:
+            self._check_topics({key.topic for key in found.offsets})
         partitions, positions = translate(self.origin, self.applier, found.offsets, topics)
 
         def check(is_written: bool) -> None:
@@ -134,6 +137,14 @@ class Migrations:
         if plan.source is not None and plan.source.check is not None:
             plan.source.check(False)
 
+    def _check_topics(self, topics: Collection[str]) -> None:
+        """Raise ``UsageError`` where ``--topic-map`` names others than these, whose offsets are moved."""
+        if unread := sorted((self.topics or {}).keys() - set(topics)):
+            raise UsageError(
+                f"--topic-map names {listed(unread)}, of which no offset is moved",
+                did_you_mean(unread[0], topics, "check the names, or leave it out"),
+            )
+
     def wait_for_commits(self, group: str) -> None:
         """Raise ``RefusedError`` where a consumer commits at another origin that is registered nowhere."""
         if self.topics is not None:
@@ -167,6 +178,9 @@ class Migrations:
             )
         if others := [name for name in names if name not in kept]:
             warn([f"{counted(len(others), 'group')} without offsets left out: {listed(others)}"])
+        self._check_topics(
+            {topic for name in kept for topics in there[name].offset_topics.values() for topic in topics}
+        )
         return kept
 
     def _has_offsets(self, snapshot: GroupSnapshot) -> bool:
@@ -198,7 +212,7 @@ def open_migrations(change: Change, options: MigrationOptions, groups: Sequence[
             applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
         if origin.cluster().is_same(applier.cluster()):
             raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
-        yield Migrations(there, applier, change, origin, options, topics)
+        yield Migrations(there, applier, change, origin, options, topics, is_one=bool(groups))
 
 
 @contextmanager

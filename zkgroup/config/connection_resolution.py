@@ -286,9 +286,10 @@ def resolve_connection(
         properties=tuple(properties),
         origins=origins,
         zookeeper_texts={
-            one.name: layers.values[one.name][0].text
+            one.name: text.lower() if one.kind == "bool" else text
             for one in SETTINGS
             if one.name in layers.values and one.name.startswith("zookeeper-") and one.kind != "secret"
+            for text in (layers.values[one.name][0].text,)
         },
         # A command reads the keys of a file that concern it; a typed key is meant for this command.
         warnings=(*warnings, *auth_warnings, *layers.warnings, *exposed, *unknown_keys(own)),

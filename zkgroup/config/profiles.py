@@ -76,7 +76,11 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
     unknown = sorted(table.keys() - _FIELDS.keys())
     if unknown:
         # A misspelt `protected` must not pass in silence.
-        remedy = did_you_mean(unknown[0][:80], _FIELDS, "name the keys as the options, without their dashes")
+        remedy = did_you_mean(
+            unknown[0][:80],
+            _FIELDS,
+            "name the keys as the options, without their dashes, or protected, labels, kafka, properties",
+        )
         raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", remedy)
     for key, value in table.items():
         wanted, accepts = _FIELDS[key]

@@ -207,7 +207,7 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
         text = f"has no committed offset{', others of its topic have' if is_odd else ''}{there}"
         (loud if is_odd or (count and not _young(facts, p)) else quiet).append((p.key, text))
 
-    remedy = partial(reset_remedy, facts, what=TO_EARLIEST, target="--to-earliest", why=_NO_START)
+    remedy = partial(reset_remedy, facts, what=TO_EARLIEST, target="--to-earliest", why=f"{_NO_START}to choose, ")
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")
 
