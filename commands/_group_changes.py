@@ -367,8 +367,7 @@ def error_of_many(
 
 def describe_many(change: Change, failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
     """The first errors of groups, and their remedy. Where they have several ones, each is printed with its groups."""
-    reasons = {group: error.message.removeprefix(f"group {group} ") for group, error in failed.items()}
-    message = listed([f"{group}: {reason}" for group, reason in reasons.items()], "; ")
+    message = listed([f"{group}: {error.reason}" for group, error in failed.items()], "; ")
     groups: dict[Remedy | None, list[str]] = {}
     for group, error in failed.items():
         groups.setdefault(error.remedy, []).append(group)

@@ -276,7 +276,7 @@ class PlannedMigration:
             "changes": None if migration is None else migration.plan.changes,
             "repeated": None if migration is None else migration.repeated,
             "not_found": None if migration is None else migration.missing,
-            "note": None if self.error is None else self.error.message.removeprefix(f"group {self.group} "),
+            "note": None if self.error is None else self.error.reason,
         }
 
 

@@ -1,4 +1,4 @@
-"""The state of a screen: what was read last, and the order, filter and position that keys have set."""
+"""The state of a screen, by what was read last and what keys have set (order, filter, position), and its frame."""
 
 from __future__ import annotations
 

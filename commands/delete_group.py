@@ -28,10 +28,10 @@ from ._group_views import PartitionsOption, StoreChoice, StoreOption, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 
-DEBRIS_COLUMNS = (
+CANDIDATE_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
 )  # fmt: skip
-DEBRIS_SPARE = ("znodes", *SPARE)
+CANDIDATE_SPARE = ("znodes", *SPARE)
 DELETED = "deleted in ZooKeeper"
 
 
@@ -114,7 +114,7 @@ def delete_group(
     if undo is not None:
         _undo(change, group, undo, store, output)
     elif pattern:
-        _delete_debris(change, pattern, older_than, store, output, foreign=foreign)
+        _delete_inactive(change, pattern, older_than, store, output, foreign=foreign)
     elif topic:
         remove_topics(change, "delete-group", group or "", topic, output, store)
     else:
@@ -134,7 +134,7 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, 
         change.apply(applier, plan, f"group {group} deleted {where}: {counted(len(plan.rows), 'offset')}{nodes}")
 
 
-def _delete_debris(
+def _delete_inactive(
     change: Change,
     patterns: Sequence[str],
     older_than: str | None,
@@ -157,7 +157,7 @@ def _delete_debris(
             registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
         )
         rows, expected, acls = check_access(registry, rows, trees)
-        print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
+        print_rows(rows, CANDIDATE_COLUMNS, output, spare=CANDIDATE_SPARE)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         left = {row.group: expected[row.group] for row in rows if row.barred}
         if expected and not change.options.execute:
@@ -191,7 +191,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     with open_registry(change.settings) as registry:
         backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
-        print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
+        print_rows(rows, CANDIDATE_COLUMNS, output, spare=CANDIDATE_SPARE)
         change.warn(describe_omitted(saved))
         if store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets):
             both = [

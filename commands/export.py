@@ -1,4 +1,4 @@
-"""``zkgroup export``: a group's messages as Parquet files, through Spark."""
+"""``zkgroup export``: a group's messages as Parquet files or tables, through Spark."""
 
 from __future__ import annotations
 

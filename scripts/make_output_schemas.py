@@ -197,7 +197,7 @@ def outputs() -> dict[str, Any]:
         "state": _migrations.State,
         "note": str | None,
     }
-    debris = [row(CandidateGroup, delete_group.DEBRIS_COLUMNS)]
+    candidates = [row(CandidateGroup, delete_group.CANDIDATE_COLUMNS)]
     removed = [row(OffsetChange, _group_changes.DELETE_COLUMNS)]
     processes = [row(ProcessRow, sandbox.COLUMNS)]
     content = Any  # text, {"base64": …}, null; by a schema whatever that says
@@ -237,8 +237,8 @@ def outputs() -> dict[str, Any]:
         },
         "copy-group": [change],
         "delete-group": removed,
-        "delete-group --pattern": debris,
-        "delete-group --undo": debris,
+        "delete-group --pattern": candidates,
+        "delete-group --undo": candidates,
         "export": [row(PartitionSummary, (*export.COLUMNS, "table"), optional=("table",))],
         "export --history": [row(RunRow, _export_reports.HISTORY)],
         "export --status": [row(StatusRow, _export_reports.STATUS)],

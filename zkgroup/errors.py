@@ -228,14 +228,14 @@ class FilterLimitError(UsageError):
 Advice = TypeVar("Advice", str, Remedy)
 
 
-def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Which of ``known`` a misspelt ``name`` may stand for: those that it begins, then those that are much alike."""
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of ``known`` that a misspelt ``name`` may stand for: those that it begins, then those much alike."""
     from difflib import get_close_matches  # only where a name is misspelt
 
     names = list(known)
     begun = sorted(one for one in names if len(name) > 1 and one.startswith(name))
-    alike = get_close_matches(name, names, most, 0.8 if len(name) > 4 else 0.6)
-    return list(dict.fromkeys([*begun, *alike]))[:most]
+    alike = get_close_matches(name, names, 3, 0.8 if len(name) > 4 else 0.6)
+    return list(dict.fromkeys([*begun, *alike]))[:3]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: Advice) -> Advice | str:

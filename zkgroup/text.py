@@ -47,9 +47,9 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def one_line(text: str, most: int = 80) -> str:
+def one_line(text: str) -> str:
     """The beginning of the text, on one line."""
-    return text[:most] if text[:most].isprintable() else repr(text[:most])
+    return text[:80] if text[:80].isprintable() else repr(text[:80])
 
 
 def counted(count: int, what: str) -> str:

@@ -24,7 +24,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import AlreadyRunningError, RefusedError, UnreachableError
 from zkgroup.export.model.run_record import Pointer
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.export_run import PlannedRun
+from zkgroup.export.run.run_states import PlannedRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -19,7 +19,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.model.run_record import DamagedDocumentError
 from zkgroup.export.planning.mismatch import MismatchError
-from zkgroup.export.run.export_run import PlannedRun
+from zkgroup.export.run.run_states import PlannedRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Delete

@@ -119,7 +119,6 @@ COORDINATORS = st.none() | st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    error=st.none() | st.just("not available"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Parquet from a group's messages, through Spark: every message exactly once, whatever dies when.
+"""Parquet files and tables from a group's messages, through Spark: every message exactly once, whatever dies when.
 
 An export is one *run*: plan → write → decide → publish → commit. The destination's log of runs says where exports end;
 the group's offsets follow. ZooKeeper has the *pointer* ``/consumers/G/zkgroup/export``, persistent, and below it

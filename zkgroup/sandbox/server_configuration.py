@@ -66,7 +66,7 @@ def _escape(char: str) -> str:
 
 
 def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, object]:
-    """A ZooKeeper for tests. Its session timeouts lie between 2 and 20 ticks."""
+    """A ZooKeeper for trials. Its session timeouts lie between 2 and 20 ticks."""
     return {
         "tickTime": tick_ms,
         "dataDir": data,
@@ -99,7 +99,7 @@ def zookeeper_command(
 def broker_properties(
     release: KafkaRelease, broker_id: int, port: int, logs: Path, connect: str, brokers: int
 ) -> dict[str, object]:
-    """A broker for tests: little memory, one copy of everything, nothing deleted by age."""
+    """A broker for trials: little memory, one copy of everything, nothing deleted by age."""
     properties: dict[str, object] = {
         "broker.id": broker_id,
         "log.dirs": logs,

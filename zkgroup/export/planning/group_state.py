@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import orjson
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.log_offsets import Log, LogRange, log_offsets
 from zkgroup.clients.kafka.message_times import offsets_since
+from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.topic_metadata import cleanup_policies
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError, did_you_mean
@@ -128,7 +128,7 @@ class GroupState:
         """The committed offset and the log of every partition, the ends as a reader of committed messages sees them;
         what ``begin`` and ``until`` mean in each, and what the destination has of it (``coverage``).
 
-        Raises ``MalformedZnodeError`` for an offset that cannot be read, and what ``log_offsets`` found wrong.
+        Raises ``MalformedZnodeError`` for an offset that cannot be read, and what ``log_ranges`` found wrong.
         """
         partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
         stored = read_committed(self._registry, self.group, partitions)
@@ -173,10 +173,10 @@ class GroupState:
         timeout: float,
     ) -> dict[TopicPartition, tuple[int, int]]:
         only_committed = kafka.isolation == "read_committed"
-        logs = _ranges(log_offsets(kafka, partitions, timeout, read_committed=only_committed))
+        logs = log_ranges(kafka, partitions, timeout, read_committed=only_committed)
         # The Scala consumer reads uncommitted messages: its offset may lie behind the start of an open transaction.
         ahead = [partition for partition, offset in committed.items() if offset > logs[partition].end]
-        high = _ranges(log_offsets(kafka, ahead, timeout)) if ahead and only_committed else {}
+        high = log_ranges(kafka, ahead, timeout) if ahead and only_committed else {}
         return {
             partition: (
                 logs[partition].start,
@@ -243,12 +243,3 @@ def child_names(result: Result) -> tuple[str, ...]:
     if isinstance(result, Failure) and result.code is not Code.NO_NODE:
         raise ZkgroupError(f"ZooKeeper does not tell: {result.code.value} {result.detail}")
     return ()
-
-
-def _ranges(found: Mapping[TopicPartition, Log]) -> dict[TopicPartition, LogRange]:
-    logs: dict[TopicPartition, LogRange] = {}
-    for partition, log_range in found.items():
-        if isinstance(log_range, ZkgroupError):
-            raise log_range
-        logs[partition] = log_range
-    return logs

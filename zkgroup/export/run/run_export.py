@@ -26,7 +26,6 @@ from zkgroup.export.planning.group_state import GroupState, read_committed
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
 from zkgroup.export.run.claim import ExportClaim, read_pointer
-from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.planner import Planner
 from zkgroup.export.run.publication import (
     changed_tables,
@@ -35,6 +34,7 @@ from zkgroup.export.run.publication import (
     remove_leftovers,
 )
 from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContext, summarize
+from zkgroup.export.run.run_states import DecidedRun, PlannedRun
 from zkgroup.export.spark.spark_properties import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.store import open_store, require
 from zkgroup.java_runtime import find_java

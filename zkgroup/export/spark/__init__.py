@@ -1,4 +1,4 @@
-"""Spark: started quietly, given tasks, cancelled, stopped.
+"""Spark: its start, its settings and its failures.
 
 Only this package and ``tasks.task_results`` import pyspark.
 """

@@ -34,12 +34,12 @@ class PartitionRows:
     last: int
 
 
-def read_back(roots: Sequence[Path], *, master: str | None = None) -> list[dict[TopicPartition, PartitionRows]]:
+def read_back(roots: Sequence[Path]) -> list[dict[TopicPartition, PartitionRows]]:
     """Count the rows of each folder, with a Spark that is started and stopped here (or that runs already).
 
     Raises ``UsageError`` where Spark does not start and ``ZkgroupError`` where a folder cannot be read.
     """
-    with SparkJobs(master, {}) as spark:
+    with SparkJobs(None, {}) as spark:
         session = SparkSession(spark.context).newSession()
         for key, value in _SETTINGS.items():
             session.conf.set(key, value)

@@ -1,4 +1,4 @@
-"""Groups that have been inactive for long: found, planned and deleted by the thousand."""
+"""Groups that have been inactive for long: found by pattern and age, and which of them may be deleted."""
 
 from __future__ import annotations
 

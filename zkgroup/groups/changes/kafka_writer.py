@@ -42,7 +42,8 @@ def refuse_if_active(group: str, kafka_group: KafkaGroup) -> None:
     if members:
         noun = "member" if len(members) == 1 else "members"
         names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
-        raise RefusedError(f"group {group} is active in Kafka: {noun} {names}", "stop its clients, then try again")
+        reason = f"is active in Kafka: {noun} {names}"
+        raise RefusedError(f"group {group} {reason}", "stop its clients, then try again", reason=reason)
     check_complete(group, kafka_group)
 
 

@@ -22,8 +22,9 @@ from zkgroup.protocol.operations import Acl, Create, Delete
 #: How to go on where an offset that is written is not written again.
 GO_ON: Final = "run it again to go on: offsets in place stay"
 #: How to go on with a shift, which would move once more what is written.
-NOT_AGAIN: Final = "do not just run it again, which would shift the written offsets once more: --undo the backup first"
-NOT_AGAIN_IN_ZOOKEEPER: Final = NOT_AGAIN.replace(" first", " with --store zookeeper first")
+_NOT_AGAIN: Final = "do not just run it again, which would shift the written offsets once more: --undo the backup"
+NOT_AGAIN: Final = f"{_NOT_AGAIN} first"
+NOT_AGAIN_IN_ZOOKEEPER: Final = f"{_NOT_AGAIN} with --store zookeeper first"
 
 #: ``unreadable``: the source's offset is not readable, so that nothing is written. ``conflict``: the write replaces an
 #: offset that differs. ``left``: an undo cannot restore what there was.

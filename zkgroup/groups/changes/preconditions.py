@@ -1,4 +1,5 @@
-"""Whether a group is active, or has an unfinished export, and what makes a transaction fail once it becomes active.
+"""Whether a group is active, has an unfinished export, or gets commits of consumers that are registered nowhere; and
+what makes a transaction fail once it becomes active.
 
 A member is a child of ``ids``. Deleting and re-creating that node in a transaction fails with ``NOT_EMPTY`` once a
 member has registered; a check of its version would not notice, as children do not count there. Live owner nodes count
@@ -97,7 +98,8 @@ class GroupActiveError(RefusedError):
             hosts = {member: host_of(group, member) for member in members}
             parts.append(f"{noun} {listed([f'{name} on {host}' if host else name for name, host in hosts.items()])}")
         parts += holders
-        super().__init__(f"group {group} is active: {'; '.join(parts)}", "stop its clients, then try again")
+        reason = f"is active: {'; '.join(parts)}"
+        super().__init__(f"group {group} {reason}", "stop its clients, then try again", reason=reason)
         self.exporting = exporting
 
 

@@ -174,14 +174,14 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
             error = topic.error
             effect = _UNREAD if topic.passed_over else _STOPS if error.path in facts.stopping_topics else ""
             problems.append(replace(error, why=error.why + effect))
-    by_why: dict[tuple[str, bool], list[NodeProblem]] = {}
+    by_why: dict[tuple[str, bool, Severity], list[NodeProblem]] = {}
     for problem in problems:
-        by_why.setdefault((problem.why, problem.owned_topic is not None), []).append(problem)
-    for (why, _), alike in by_why.items():
+        severity: Severity = "critical" if problem.path in facts.stopping_topics else "warning"
+        by_why.setdefault((problem.why, problem.owned_topic is not None, severity), []).append(problem)
+    for (why, _, severity), alike in by_why.items():
         paths = [problem.path for problem in alike]
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
         remedy = _WRITE_TOPIC if topics else _correction(facts, alike)
-        severity: Severity = "critical" if why.endswith(_STOPS) else "warning"
         yield _of_nodes(facts, paths, why, remedy, severity)
 
 

@@ -300,16 +300,19 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def sparkline(values: Sequence[int | None], length: int, signs: str = "▁▂▃▄▅▆▇█") -> str:
+_SIGNS: Final = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[int | None], length: int) -> str:
     """The last values as a line of ``length`` signs, from 0 to the largest; an unknown value is a blank."""
     shown = list(values)[-length:]
     top = max((value for value in shown if value is not None), default=0)
     line = "".join(
         " "
         if value is None
-        else signs[0]
+        else _SIGNS[0]
         if top <= 0 or value <= 0
-        else signs[min(len(signs) - 1, value * len(signs) // (top + 1))]
+        else _SIGNS[min(len(_SIGNS) - 1, value * len(_SIGNS) // (top + 1))]
         for value in shown
     )
     return line.rjust(length)
