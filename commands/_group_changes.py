@@ -365,9 +365,14 @@ def error_of_many(
     )
 
 
+def reason_of(error: ZkgroupError) -> str:
+    """What is wrong with a group that stands before it; all of the message where that names a cluster."""
+    return error.reason if error.where is None else error.message
+
+
 def describe_many(change: Change, failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
     """The first errors of groups, and their remedy. Where they have several ones, each is printed with its groups."""
-    message = listed([f"{group}: {error.reason}" for group, error in failed.items()], "; ")
+    message = listed([f"{group}: {reason_of(error)}" for group, error in failed.items()], "; ")
     groups: dict[Remedy | None, list[str]] = {}
     for group, error in failed.items():
         groups.setdefault(error.remedy, []).append(group)

@@ -13,7 +13,7 @@ from zkgroup.errors import NotFoundError, Notice, Remedy, UsageError, Verificati
 from zkgroup.text import counted, listed
 
 from ._context import cluster_connection, working
-from ._group_changes import KAFKA_WINDOW, Change, describe_many, error_of_many, open_applier
+from ._group_changes import KAFKA_WINDOW, Change, describe_many, error_of_many, open_applier, reason_of
 from ._output import SPARE, Output, is_table, print_rows
 from ._shared_options import GlobalOptions
 
@@ -276,7 +276,7 @@ class PlannedMigration:
             "changes": None if migration is None else migration.plan.changes,
             "repeated": None if migration is None else migration.repeated,
             "not_found": None if migration is None else migration.missing,
-            "note": None if self.error is None else self.error.reason,
+            "note": None if self.error is None else reason_of(self.error),
         }
 
 
