@@ -287,3 +287,30 @@ def test_a_watch_that_comes_late_after_the_last_fault_is_waited_for() -> None:
         commit_interval=3.0,
         chunk=250,
     )
+
+
+def test_a_deletion_of_one_whose_server_has_not_heard_of_the_new_owner_is_excused() -> None:
+    """Its owner node was deleted by hand and taken by another, and the follower that it is connected to heard of that
+    after it had sent its release. (The simulator's account took its server for one that knows at once.)"""
+    _run(
+        Fault(9.401, "replaced", 976, 1.257),
+        Fault(13.8907, "id deleted", 476, 1.214),
+        Fault(14.0478, "leave", 718, 0.933),
+        Fault(18.95, "latency", 551, 0.833),
+        Fault(19.9494, "robbed", 127, 0.685),
+        Fault(21.3037, "restart", 926, 0.33),
+        Fault(22.5535, "early expiry", 651, 1.059),
+        Fault(27.1115, "robbed", 204, 2.358),
+        Fault(28.0502, "lagging follower", 86, 1.585),
+        Fault(28.2514, "robbed", 455, 0.504),
+        Fault(28.9649, "owner deleted", 569, 1.673),
+        seed=9710,
+        strategy="roundrobin",
+        topics=(6,),
+        members=8,
+        kinds=(Kind(streams=1),),
+        store="kafka",
+        keep_trying=True,
+        commit_interval=3.0,
+        chunk=250,
+    )

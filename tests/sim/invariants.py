@@ -191,14 +191,15 @@ class Invariants:
             self._check_commit(change.session, int(change.after.data), partition)
 
     def _was_on_its_way(self, change: Change, partition: TopicPartition | None) -> bool:
-        """Whether the deletion was sent while the node was its sender's, and somebody's hand has made way for another
-        meanwhile: no client can prevent that."""
+        """Whether the deletion was sent while the node was its sender's, as far as its server could tell, and
+        somebody's hand has made way for another meanwhile: no client can prevent that."""
         assert change.before is not None
-        return (
-            partition is not None
-            and (change.session, partition) in self.robbed
-            and self.server.sent_at < change.before.ctime / 1000
-        )
+        if partition is None or (change.session, partition) not in self.robbed:
+            return False
+        sender = self._of_session(change.session)
+        follower = sender.session.follower if sender is not None and sender.session is not None else None
+        lag = 0.0 if follower is None else follower.lag
+        return self.server.sent_at - lag < change.before.ctime / 1000
 
     def _note_change(self, change: Change, actor: SimMember | ScalaConsumer | None) -> None:
         kind = "deletes" if change.after is None else "creates" if change.before is None else "writes"
