@@ -25,7 +25,7 @@ from zkgroup.sandbox.scala_member import MemberOptions
 from zkgroup.sandbox.topic_admin import create_topic
 
 TOPIC = "wide"
-# Both as they are by default; the sandbox makes reference members retry faster, for tests.
+# Both as they are by default; the sandbox makes Scala members retry faster, for tests.
 DEFAULTS = {"rebalance.backoff.ms": "2000", "rebalance.max.retries": "4", "auto.commit.interval.ms": "60000"}
 
 
@@ -99,7 +99,7 @@ class Group:
 
 def rebalance(sandbox: Sandbox, rounds: int, partitions: int) -> list[Row]:
     """Alone, a second joins, a third joins, one leaves."""
-    peer = "reference members"
+    peer = "Scala members"
     rows = [
         Row(f"rebalance of {partitions} partitions: {what}", peer, "s", "less", 3)
         for what in ("alone", "a second joins", "a third joins", "one leaves")

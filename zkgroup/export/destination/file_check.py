@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import orjson
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,6 +18,8 @@ from zkgroup.export.model.accounting import union
 from zkgroup.export.model.plan_types import LostRange, Slice, StoredFile
 from zkgroup.export.stores.store import Store
 from zkgroup.text import counted
+
+_SLICES: Final = msgspec.json.Decoder(tuple[Slice, ...])
 
 
 class UnreadableFileError(ZkgroupError):
@@ -38,8 +40,8 @@ def read_footer(store: Store, name: str) -> Footer:
     metadata = _read_metadata(store, name)
     origin = metadata.metadata or {}
     try:
-        slices = tuple(Slice(*map(int, one)) for one in orjson.loads(origin.get(b"zkgroup.ranges", "")))
-    except (ValueError, TypeError):
+        slices = _SLICES.decode(origin.get(b"zkgroup.ranges", b""))
+    except (msgspec.DecodeError, UnicodeDecodeError):
         slices = ()
     return Footer(origin.get(b"zkgroup.topic", b"None").decode("utf-8", "replace"), slices, metadata)
 

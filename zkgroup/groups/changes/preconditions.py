@@ -15,7 +15,6 @@ brokers an OffsetCommit of version 0) show in neither members nor owners, only i
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections import Counter
@@ -80,11 +79,11 @@ def describe_unfinished_export(group: str, data: bytes) -> str | None:
 
 
 def _read_pointer(data: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    """What there is of it: any node is named, if not understood."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(data)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 class GroupActiveError(RefusedError):
