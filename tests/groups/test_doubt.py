@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 from resets import Resetter
@@ -107,13 +107,15 @@ def test_the_piece_in_doubt_is_distinguished(
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_removal_whose_answer_nobody_hears(
-    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, many: bool
-) -> None:
-    """It is removed, and reported as not known: one group by itself, and one of many."""
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, many: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It is removed, and reported as not known: one group by itself, and groups by the batch."""
     group = make_group({P("t", 0): 5})
     tree, rest = read_tree(registry, group), read_tree(registry, make_group({P("t", 0): 5}))
     with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
         if many:
+            monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.BATCH", 1)
             outcome = remove_groups(unheard, [tree, rest], reconnect_timeout=1.0)
             error = outcome[group]
             assert "whether it is deleted is not known" in str(outcome[rest.group])
@@ -211,19 +213,32 @@ def test_interrupted_before_anything(registry: Registry, make_group: Build) -> N
     assert values(registry, group, P("t", 0)) == [5]
 
 
-def test_an_interrupted_removal_of_many_groups(registry: Registry, make_group: Build) -> None:
-    """Two groups are deleted when the signal comes, before the third."""
+class Signalled(Registry):
+    """A real registry: a signal comes while the answers to a second batch of transactions are waited for."""
+
+    batches = 0
+
+    def read(self, ops: Iterable[Op]) -> list[Result]:
+        wanted = list(ops)
+        results = super().read(wanted)
+        if any(isinstance(op, Transaction) for op in wanted):
+            self.batches += 1
+            if self.batches == 2:
+                raise KeyboardInterrupt
+        return results
+
+
+def test_an_interrupted_removal_of_many_groups(
+    registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two batches of three are through when the signal comes, and the answer of one: the third is not begun."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.BATCH", 2)
     trees = [read_tree(registry, make_group({P("t", 0): 5})) for _ in range(6)]
-
-    def interrupt(number: int) -> None:
-        if number == 3:
-            raise KeyboardInterrupt
-
-    with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
+    with Signalled(registry.settings, 30.0) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         remove_groups(signalled, trees)
     go_on = Remedy("run it again to go on; the backup has them all")
-    assert Notice("2 of 6 groups are known to be deleted", go_on) in notices_of(caught.value)
-    assert [is_there(registry, tree.group) for tree in trees] == [False] * 2 + [True] * 4
+    assert notices_of(caught.value) == [Notice("2 of 6 groups are known to be deleted", go_on)]
+    assert [is_there(registry, tree.group) for tree in trees] == [False] * 4 + [True] * 2
 
 
 def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:

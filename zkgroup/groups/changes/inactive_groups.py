@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.backup import group_of
 from zkgroup.groups.changes.group_tree import READERS, GroupTree, read_acls, read_trees
 from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
+from zkgroup.groups.changes.znode_transactions import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
@@ -22,10 +23,6 @@ from zkgroup.text import is_matched, listed
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
-
-
-#: Groups that are read at once.
-_BATCH: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +149,8 @@ def read_inactive_groups(
         see = Remedy("see which groups there are", ("list-groups",))
         raise NotFoundError(f"no group matches {' or '.join(patterns)}", did_you_mean(patterns[0], known, see))
     trees: dict[str, GroupTree] = {}
-    for start in range(0, len(names), _BATCH):
-        trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + _BATCH]})
+    for start in range(0, len(names), BATCH):
+        trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
     others = _stats(registry, known)
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
     rows = find_inactive_groups(trees.values(), now, older_than, others, in_kafka, foreign=foreign)

@@ -8,7 +8,7 @@ with a guard that fails once the group has become active; if one is refused, the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import note
-from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, require_acls
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees, require_acls
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
@@ -29,7 +29,7 @@ from zkgroup.groups.changes.znode_transactions import (
     not_allowed,
 )
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import OPEN, Acl, Code, Create, Delete, Failure, Node
+from zkgroup.protocol.operations import OPEN, Acl, Code, Create, Delete, Failure, Node, Transaction
 from zkgroup.text import are, counted, listed
 
 log = logging.getLogger(__name__)
@@ -72,10 +72,35 @@ def remove_groups(
     registry: Registry, trees: Iterable[GroupTree], reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> dict[str, ZkgroupError | None]:
     """Remove many groups, each wholly or not at all where one transaction suffices: ``change_groups``."""
+    planned = {tree.group: tree for tree in trees}
     changes = {
-        tree.group: partial(_Removal, removal=ZnodeRemoval(tree), reconnect_timeout=reconnect_timeout) for tree in trees
+        group: partial(_Removal, removal=ZnodeRemoval(tree), reconnect_timeout=reconnect_timeout)
+        for group, tree in planned.items()
     }
-    return change_groups(registry, changes, "deleted")
+    return change_groups(registry, changes, "deleted", partial(_remove_unchanged, planned))
+
+
+def _remove_unchanged(
+    planned: Mapping[str, GroupTree], registry: Registry, groups: Sequence[str]
+) -> tuple[list[str], bool]:
+    """Remove those that are as planned, each in a transaction; what is unclear of others their own removal says."""
+    now = read_trees(registry, {group: [znodes.group(group)] for group in groups})
+    plain = [
+        tree
+        for tree in map(planned.__getitem__, groups)
+        if tree.nodes
+        and [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
+        and not (tree.live_owners or tree.members or tree.unreadable)
+        and sum(cost(node.path, registry.settings) for node in tree.nodes) <= MAX_TRANSACTION_BYTES
+    ]
+    try:
+        results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
+    except UnreachableError:  # the session is over: what was answered before is not known either
+        return [], True
+    is_in_doubt = any(isinstance(one, Failure) and one.code is Code.CONNECTION_LOSS for one in results)
+    return [
+        one.group for one, result in zip(plain, results, strict=True) if not isinstance(result, Failure)
+    ], is_in_doubt
 
 
 def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:

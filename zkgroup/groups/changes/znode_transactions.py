@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
@@ -151,29 +151,52 @@ class TransactionSeries(ABC, Generic[T]):
             raise last
 
 
+#: Groups that are read, and changed, at once.
+BATCH: Final = 250
+#: Changes these groups in pipelined transactions where that is plain; returns those that are done, and whether the
+#: outcome of others is not known.
+Together: TypeAlias = Callable[[Registry, Sequence[str]], tuple[Collection[str], bool]]
+
+
 def change_groups(
-    registry: Registry, changes: Mapping[str, Callable[[Registry, ExitStack], TransactionSeries[Any]]], done: str
+    registry: Registry,
+    changes: Mapping[str, Callable[[Registry, ExitStack], TransactionSeries[Any]]],
+    done: str,
+    together: Together = lambda registry, groups: ((), False),
 ) -> dict[str, ZkgroupError | None]:
-    """Run the change of each group, after which it is ``done``. For each None, or why not: one that is refused does not
-    stop the others. A lost ZooKeeper does: what becomes of the rest is reported as not known. An interruption carries a
-    note of how many are done."""
+    """Change each group, after which it is ``done``: what it can ``together``, the others one by one. For each None, or
+    why not: one that is refused does not stop the others. A lost ZooKeeper does: what becomes of the rest is reported
+    as not known. An interruption carries a note of how many are done."""
     outcome: dict[str, ZkgroupError | None] = {}
+    names = list(changes)
     with ExitStack() as opened:
-        for group, change in changes.items():
-            series = change(registry, opened)
-            try:
-                series.run()
-                outcome[group] = None
-            except UnreachableError as error:
-                unknown = UnreachableError(f"whether it is {done} is not known: {error.message}", error.remedy)
-                unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
-                return dict.fromkeys(changes, unknown) | outcome
-            except ZkgroupError as error:
-                outcome[group] = error
-            except BaseException as stop:
-                count = sum(error is None for error in outcome.values())
-                known = f"{count} of {counted(len(changes), 'group')} {are(count)} known to be {done}"
-                note(stop, known, "run it again to go on; the backup has them all")
-                raise
-            registry = series.registry  # it may be another by now
+        try:
+            for start in range(0, len(names), BATCH):
+                batch = names[start : start + BATCH]
+                changed, is_in_doubt = together(registry, batch)
+                outcome |= dict.fromkeys(changed)
+                for group in batch:
+                    if group in outcome:
+                        continue
+                    series = changes[group](registry, opened)
+                    if is_in_doubt:
+                        series.read_back([])  # from then on it is decided what was applied
+                        is_in_doubt = False
+                    try:
+                        series.run()
+                        outcome[group] = None
+                    except UnreachableError:
+                        raise
+                    except ZkgroupError as error:
+                        outcome[group] = error
+                    registry = series.registry  # it may be another by now
+        except UnreachableError as error:
+            unknown = UnreachableError(f"whether it is {done} is not known: {error.message}", error.remedy)
+            unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
+            return dict.fromkeys(changes, unknown) | outcome
+        except BaseException as stop:
+            count = sum(error is None for error in outcome.values())
+            known = f"{count} of {counted(len(changes), 'group')} {are(count)} known to be {done}"
+            note(stop, known, "run it again to go on; the backup has them all")
+            raise
     return outcome
