@@ -81,6 +81,17 @@ def test_a_number_with_other_characters_stops_the_scala_consumer(
         wait_until(lambda: len(owners(registry, group)) == 1, 60, "it has its share")
 
 
+def test_digits_of_other_scripts_are_digits_to_the_scala_consumer(
+    stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """A member of 1.1.1 starts at such a number, and so it is an offset here."""
+    group, topic = stored("٣".encode())
+    assert of_code(registry, kafka, group) == []
+    assert [p.committed("zookeeper") for p in read_group(registry, group).partitions] == [3]
+    with cluster.member(group, topic, kind="topics", name=f"{group}-a", properties=IMPATIENT):
+        wait_until(lambda: len(owners(registry, group)) == 1, 60, "it has its share")
+
+
 @pytest.mark.parametrize(
     ("value", "release"),
     [
@@ -145,8 +156,8 @@ def test_of_what_does_not_exist_an_offset_cannot_be_set(
 
 @given(st.text(alphabet="0123456789+- \n٣７x", max_size=22))
 def test_a_number_as_java_reads_it(text: str) -> None:
-    """``Long.parseLong``: one sign, digits and nothing else, within 64 bits."""
-    fits = re.fullmatch(r"[+-]?[0-9]+", text) is not None and -(2**63) <= int(text) < 2**63
+    """``Long.parseLong``: one sign, digits of any script and nothing else, within 64 bits."""
+    fits = re.fullmatch(r"[+-]?\d+", text) is not None and -(2**63) <= int(text) < 2**63
     assert java_long(text.encode()) == (int(text) if fits and "\n" not in text else None)
 
 

@@ -38,6 +38,8 @@ MIN_TIMEOUT: Final = 1.0
 #: Seconds between two readings of messages' ages, and for one of them at most: each opens a consumer.
 AGES_INTERVAL: Final = 10.0
 AGES_TIMEOUT: Final = 1.0
+#: For so many seconds the coordinator is not asked again for a group that it does not know.
+UNKNOWN_FOR: Final = 30.0
 #: Finds out how to reach the brokers. It is called at the first request.
 FindBrokers: TypeAlias = "Callable[[], KafkaSettings]"
 #: How to reach the brokers, or a function that finds that out.
@@ -208,6 +210,7 @@ class BrokerPoller:
         self._settings: KafkaSettings | None = None
         self._coordinators: Coordinators | None = None
         self._kafka_group = KafkaGroup()
+        self._unknown_since: float | None = None
         self._ages: Mapping[TopicPartition, MessageAge] = {}
         self._ages_due = 0.0
 
@@ -237,7 +240,7 @@ class BrokerPoller:
             coordinators = self._connect(snapshot.broker_ids)
             # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
             if self._reads_coordinator and OFFSETS_TOPIC in snapshot.existing_topics:
-                self._kafka_group = coordinators.read_group(self._group, by_partition=by_partition)
+                self._read_kafka_group(coordinators, by_partition)
             existing = {p.key for p in snapshot.partitions if p.exists}
             wanted = existing | self._kafka_group.offsets.keys() | assigned(self._kafka_group).keys()
             error = "; ".join(words_of(f"group {self._group}", self._kafka_group.failures)) or None
@@ -259,6 +262,13 @@ class BrokerPoller:
             self._settings, self._brokers = self._find(), brokers
             self._coordinators = Coordinators(self._settings, self._timeout)
         return self._coordinators
+
+    def _read_kafka_group(self, coordinators: Coordinators, by_partition: bool) -> None:
+        since = self._unknown_since
+        if since is None or time.monotonic() - since >= UNKNOWN_FOR:
+            found = self._kafka_group = coordinators.read_group(self._group, by_partition=by_partition)
+            is_known = found.group is not None or found.offsets or found.failures
+            self._unknown_since = None if is_known else time.monotonic()
 
     def _read_ages(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, MessageAge]:
         """The ages of the messages at these positions; those of the last reading, where that is not long ago. Without

@@ -1,7 +1,8 @@
 """What a group's znodes mean: its registered members and committed offsets, as its clients read them.
 
 The Scala consumer parses the whole text of an offset (``Long.parseLong``, through Scala's ``toLong``; seen with 0.8.2.2
-and 1.1.1): a blank or a line break before or behind the number fails every attempt of its rebalance.
+and 1.1.1): a blank or a line break before or behind the number fails every attempt of its rebalance, while decimal
+digits of any script are numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Code, Failure, Get, Node
 
-_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,4000}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -135,13 +135,17 @@ def read_stored_offsets(
 def stored_offset(path: str, node: Node) -> StoredOffset:
     """The offset of an offset node, or why it has none."""
     offset, error, defect = None, None, None
+    number = java_long(node.data)
     try:
         offset = znodes.decode_offset(path, node.data)
-        if java_long(node.data) is None:
+        if number is None:
             shown = znodes.excerpt(node.data.decode("utf-8", "replace"))
             defect = f"{shown} has more than its number, which no Scala member can read"
     except MalformedZnodeError as malformed:
-        error = malformed.why
+        if number is None:
+            error = malformed.why
+        else:
+            offset = number if number >= 0 else None
     stat = node.stat
     data = None if offset is not None and node.data == znodes.encode_offset(offset) else node.data
     return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error, defect, data=data)
@@ -153,6 +157,11 @@ def unreadable_offset(why: str) -> StoredOffset:
 
 
 def java_long(data: bytes) -> int | None:
-    """The number as ``Long.parseLong`` reads it; None where it refuses. It takes digits of other scripts, too."""
-    value = int(data) if _NUMBER.fullmatch(data) else 2**63
+    """The number as ``Long.parseLong`` reads it: a sign, and decimal digits of any script; None where it refuses."""
+    text = data.decode("utf-8", "replace")
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # It goes by UTF-16 units, so that digits beyond the first plane are none.
+    if not digits or not all(one.isdecimal() and ord(one) < 0x10000 for one in digits) or len(digits) > 4000:
+        return None
+    value = int(digits) if text[0] != "-" else -int(digits)
     return value if -(2**63) <= value < 2**63 else None
