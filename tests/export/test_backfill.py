@@ -274,14 +274,17 @@ def test_a_damaged_file_counts_as_there_and_is_named(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
     cluster: Sandbox,
 ) -> None:  # fmt: skip
-    """The backfill does nothing until it is moved away."""
+    """The backfill does nothing, and says why, until it is moved away."""
     topic, group, out = make_topic(), unique("group"), root_of(destination)
     fill(topic, 20)
     in_process(group, topic)
     (name,) = published_in(out)
     (out / name).write_bytes(b"PAR1")
+    warnings: list[str] = []
     assert advised(cluster, destination) == []
-    assert fill_in(group, topic) == []
+    assert fill_in(group, topic, warn=warnings.append) == []
+    (line,) = warnings
+    assert line.startswith(f"{name} is not of the size in the record, and count as there: move")
     (out / name).rename(out.parent / "away")
     (command,) = advised(cluster, destination)
     assert paste(command) == [(0, 0, 20)]
@@ -430,7 +433,9 @@ def test_what_an_earlier_log_had_only_a_copy_brings_back(
     assert advised(cluster, destination) == []
     (problem,) = problems(destination)
     assert str(problem).endswith("is missing, of an earlier log of the topic: only a copy brings it back")
-    assert fill_in(group, topic) == []
+    warnings: list[str] = []
+    assert fill_in(group, topic, warn=warnings.append) == []
+    assert warnings == [f"{lost} is missing, of an earlier log of the topic: they cannot be written again"]
 
 
 def test_committed_is_no_place_for_a_group_without_offsets(

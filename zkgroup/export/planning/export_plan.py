@@ -28,7 +28,7 @@ from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import counted, listed
+from zkgroup.text import are, counted, listed
 
 
 def make_plan(
@@ -223,19 +223,32 @@ def plan_backfill(
         for record in destination.records(group):
             expected.add(record)
     topics = sorted({fact.partition.topic for fact in facts})
-    there = {file.name for file in tables.files(topics)}
+    there = {file.name: file.size for file in tables.files(topics)}
     lost: dict[TopicPartition, list[LostRange]] = {}
+    earlier: set[str] = set()
     sources: dict[str, ExpectedFile] = {}
     for known, partition, one in () if isinstance(tables, CommittedTables) else expected.missing(there):
-        log = identities.get(known.file.topic)
-        if log is not None and known.tag == log.tag:  # else the messages are of an earlier log
-            lost.setdefault(partition, []).append(one)
-            sources[one.file] = known
+        if known.file.topic not in identities:
+            continue
+        if known.tag != identities[known.file.topic].tag:
+            earlier.add(one.file)
+            continue
+        lost.setdefault(partition, []).append(one)
+        sources[one.file] = known
+    if earlier:
+        gone = sorted(earlier)
+        warn(f"{listed(gone)} {are(len(gone))} missing, of an earlier log of the topic: they cannot be written again")
     if sources:
         _refuse_unknown(destination, there, expected)
     if lost and (request.max_messages is not None or request.max_bytes is not None):
         warn("files that are missing are written again as a whole, and left out here: leave --max-… out")
         lost = {}
+    sizes = {name: known.file.bytes for name, known in expected.files.items()}
+    if changed := sorted(name for name, size in sizes.items() if there.get(name, size) != size):
+        warn(
+            f"{listed(changed)} {are(len(changed))} not of the size in the record, and count as there: move "
+            "what is damaged out of the destination to have it written again"
+        )
     plan = make_backfill(
         request.group,
         destination.store.uri,
