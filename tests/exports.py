@@ -19,10 +19,11 @@ from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
-from zkgroup.export.checks.verify import verify
+from zkgroup.export.checks.verify import VerifyRow, verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.planning.export_request import Bound
+from zkgroup.export.planning.mismatch import MismatchError, MismatchKind
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.export.tasks.export_task import run_task
@@ -79,9 +80,30 @@ def offsets(destination: Destination) -> list[int]:
     return sorted(row["offset"] for row in messages_in(root_of(destination)))
 
 
+def problem_rows(destination: Destination, **options: Any) -> list[VerifyRow]:
+    """The problems that ``--verify`` finds."""
+    return [row for row in verify(destination, **options) if row.problem is not None]
+
+
 def problems(destination: Destination, **options: Any) -> list[tuple[int | None, int | None, str]]:
     """What ``--verify`` finds: offsets, and why."""
-    return [(row.start, row.end, row.problem) for row in verify(destination, **options) if row.problem is not None]
+    return [(row.start, row.end, str(row.problem)) for row in problem_rows(destination, **options)]
+
+
+def unassigned_problems(destination: Destination) -> list[str]:
+    """Those of no partition: damaged documents, and files that no record names."""
+    return [str(row.problem) for row in problem_rows(destination) if row.topic is None]
+
+
+def join_lines(notices: Iterable[object]) -> str:
+    """Warnings or problems as a command prints them: a line each."""
+    return "\n".join(map(str, notices))
+
+
+def mismatches_of(error: MismatchError) -> list[tuple[TopicPartition, MismatchKind, int | None, int | None]]:
+    """The partitions that cannot simply continue: why, the group's offset, and where its exports end."""
+    facts = ((one.fact, one.kind) for one in error.mismatches)
+    return [(fact.partition, kind, fact.committed, fact.exported_end) for fact, kind in facts]
 
 
 def looked(cluster: Sandbox, destination: Destination, *options: str) -> str:

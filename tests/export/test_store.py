@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from exports import as_nobody, files_in
+from lines import names
 
-from zkgroup.errors import RefusedError, Remedy, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
-from zkgroup.export.stores.store import FolderStore, remedy_of
+from zkgroup.export.stores.store import FolderStore, MissingWorkError, remedy_of
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_folders_have_all_other_names(path: str) -> None:
 )
 def test_what_azures_client_would_take_for_something_else_is_refused(uri: str) -> None:
     """Another container; or a key that it would not use."""
-    with pytest.raises(UsageError, match=r"names no account|has a key in it") as raised:
+    with pytest.raises(UsageError, match=r"abfss?:.*(://CONTAINER@ACCOUNT\.dfs\.|sig=)") as raised:
         parse_address(uri, {})
     assert "geheim" not in str(raised.value)
 
@@ -192,7 +193,7 @@ def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.
 def test_a_destination_below_a_file_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
     """A folder that can never be is found out before any work, without leaving a trace."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="file is no folder"):
+    with pytest.raises(UsageError, match=rf"{tmp_path}/file/out\b.*{tmp_path}/file(?!/).*--to"):
         FolderStore(tmp_path / "file" / "out").check()
     FolderStore(tmp_path / "new" / "out").check()
     assert files_in(tmp_path) == ["file"]
@@ -232,7 +233,7 @@ def test_a_document_that_cannot_be_written_leaves_the_old_one(store: FolderStore
     """An error with the file's name, and what was there is there."""
     store.write("a/x.json", b"one")
     (store.root / "a" / "folder.json" / "x").mkdir(parents=True)
-    with pytest.raises(ZkgroupError, match=r"cannot write .*folder\.json"):
+    with pytest.raises(ZkgroupError, match=rf"{store.root}/a/folder\.json\b.*{os.strerror(errno.EISDIR)}"):
         store.write("a/folder.json", b"two")
     assert files_in(store.root) == ["a/x.json"]
 
@@ -260,7 +261,7 @@ def test_publishing_without_hard_links(store: FolderStore, monkeypatch: pytest.M
     for _ in range(2):
         publish(store, work, "0-10.parquet", 4)
     assert files_in(store.root) == ["0-10.parquet"]
-    with pytest.raises(RefusedError, match=r"0-10\.parquet exists already"):
+    with pytest.raises(RefusedError, match=rf"{store.root}/0-10\.parquet\b"):
         publish(store, worked(store, "b.tmp", b"BBBB"), "0-10.parquet", 4)
     assert (store.root / "0-10.parquet").read_bytes() == b"AAAA"
 
@@ -268,7 +269,7 @@ def test_publishing_without_hard_links(store: FolderStore, monkeypatch: pytest.M
 def test_a_file_is_never_replaced(store: FolderStore) -> None:
     """A final name that is another file's is refused, also by one of the same size."""
     publish(store, worked(store, "a.tmp", b"first"), "0-10.parquet", 5)
-    with pytest.raises(RefusedError, match=r"0-10\.parquet exists already"):
+    with pytest.raises(RefusedError, match=rf"{store.root}/0-10\.parquet\b"):
         publish(store, worked(store, "b.tmp", b"other"), "0-10.parquet", 5)
     assert (store.root / "0-10.parquet").read_bytes() == b"first"
 
@@ -276,9 +277,9 @@ def test_a_file_is_never_replaced(store: FolderStore) -> None:
 def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) -> None:
     """Only files that a task has reported, as it has reported them."""
     work = worked(store, "a.tmp", b"AA")
-    with pytest.raises(ZkgroupError, match="2 bytes, not 4"):
+    with pytest.raises(MissingWorkError, match=rf"{store.root}/{work}\b.*\b2\b.*\b4\b"):
         publish(store, work, "0-10.parquet", 4)
-    with pytest.raises(ZkgroupError, match="share the folder"):
+    with pytest.raises(MissingWorkError, match=rf"{store.root}/work/never\.tmp\b"):
         publish(store, "work/never.tmp", "10-20.parquet", 4)
     assert files_in(store.root) == ["work/a.tmp"]
 
@@ -299,13 +300,13 @@ def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
 def test_a_run_that_is_decided_has_its_destination(number: int) -> None:
     """Another one is advised only where it helps."""
     error = OSError(number, os.strerror(number))
-    assert ("choose another --to" in remedy_of(error)) == (number != errno.ENOSPC)
-    assert "--to" not in remedy_of(error, decided=True)
-    assert remedy_of(error, decided=True).endswith("then run it again")
+    assert ("--to" in str(remedy_of(error))) == (number != errno.ENOSPC)
+    assert "--to" not in str(remedy_of(error, decided=True))
 
 
 def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
     """As ``lost+found`` to all but root: in the way where a topic's folder is, and nowhere else."""
+    denied = os.strerror(errno.EACCES)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "lost+found")
         folder.mkdir(mode=0o700)
@@ -325,16 +326,16 @@ def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
             with as_nobody():
                 with pytest.raises(ZkgroupError) as raised:
                     list(FolderStore(Path(name)).walk("lost+found"))
-                with pytest.raises(ZkgroupError, match=r"cannot read .*/file: Permission denied"):
+                with pytest.raises(ZkgroupError, match=rf"/lost\+found/file\b.*{denied}"):
                     FolderStore(Path(name)).size("lost+found/file")
                 destination = Destination(FolderStore(Path(name)))
                 others = [file.name for file in destination.data_files()]
                 assert others == ["topic=t/partition=0/file"]
                 Path(name, "topic=t/partition=1").mkdir(mode=0)
-                with pytest.raises(ZkgroupError, match=r"cannot list .*/topic=t/partition=1: Permission denied"):
+                with pytest.raises(ZkgroupError, match=rf"{name}/topic=t/partition=1\b.*{denied}"):
                     list(destination.data_files())
         finally:
             folder.chmod(0o700)
             listed.chmod(0o700)
-    assert raised.value.message == f"cannot list {folder}: Permission denied"
-    assert raised.value.remedy == Remedy("let this user read there, or choose another --to")
+    assert names(raised.value.message, folder, denied)
+    assert "--to" in str(raised.value.remedy)
