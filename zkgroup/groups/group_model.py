@@ -355,8 +355,8 @@ class GroupSnapshot:
     def store(self) -> Store:
         """The store of its offsets, or, without any, of its members."""
         kafka = self.coordinator is not None or any(p.kafka and p.kafka.offset is not None for p in self.partitions)
-        if not kafka:
-            return "zookeeper"
+        if not kafka:  # Kafka lists it, and its coordinator is silent
+            return "kafka" if self.kafka_failures and not self.in_zookeeper else "zookeeper"
         return "both" if self.in_zookeeper else "kafka"
 
     @property

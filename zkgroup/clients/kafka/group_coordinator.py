@@ -162,10 +162,12 @@ class Coordinators:
         found: dict[str, CoordinatorGroup | Exception] = {}
         asked, deadline = list(groups), self._deadline()
         while asked:
-            describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
-            found |= {group: _answer(describing[group], deadline, _group) for group in asked}
+            client, described = self.client(), dict[str, Future[Any]]()
+            for group in asked:  # the answers of one call come together, and not while one coordinator is silent
+                described |= client.describe_consumer_groups([group], request_timeout=_NO_EXPIRY)
+            found |= {group: _answer(described[group], deadline, _group) for group in asked}
             asked = [group for group in asked if _code(found[group]) in COORDINATOR_MOVES]
-            if asked and time.monotonic() > deadline - 1:
+            if asked and time.monotonic() > deadline:
                 break
             if asked:
                 time.sleep(_MOVING_PAUSE)
@@ -202,12 +204,12 @@ class Coordinators:
                 continue
             # One a call is all that librdkafka (2.16) takes.
             request = [ConsumerGroupTopicPartitions(group, partitions)]
-            asked |= self.client().list_consumer_group_offsets(request, request_timeout=self.timeout)
+            asked |= self.client().list_consumer_group_offsets(request, request_timeout=_NO_EXPIRY)
         deadline = self._deadline()
         return found | {group: _answer(future, deadline, _offsets) for group, future in asked.items()}
 
     def _deadline(self) -> float:
-        return time.monotonic() + self.timeout + 1
+        return time.monotonic() + self.timeout
 
     def _build_group(
         self,
@@ -252,9 +254,9 @@ class Coordinators:
         even asked). A group that is gone already is no error.
         """
         self.check_deletes(group)
-        answer = self.client().delete_consumer_groups([group], request_timeout=self.timeout)[group]
+        answer = self.client().delete_consumer_groups([group], request_timeout=_NO_EXPIRY)[group]
         try:
-            answer.result(self.timeout + 1)
+            answer.result(self.timeout)
         except TimeoutError:
             raise no_answer(self.settings, self.timeout) from None
         except KafkaException as error:
@@ -280,6 +282,9 @@ COORDINATOR_MOVES: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
+#: The seconds that librdkafka gets for a request to a coordinator, its most. One that expires while its coordinator is
+#: looked up ends the process as soon as the look-up is answered (2.16; librdkafka #4605): nothing expires but our wait.
+_NO_EXPIRY: Final = 3600.0
 #: Seconds until a coordinator that moves is asked again.
 _MOVING_PAUSE: Final = 0.2
 # A release that cannot list or describe groups knows no members.
@@ -297,7 +302,7 @@ def _is_name(group: str) -> bool:
 def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T | Exception:
     """The answer, converted by ``read``; a ``KafkaException`` or a ``TimeoutError`` without one."""
     try:
-        return read(future.result(max(0.1, deadline - time.monotonic())))
+        return read(future.result(max(0, deadline - time.monotonic())))
     except (KafkaException, TimeoutError) as error:
         return error
 
@@ -384,7 +389,7 @@ def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
     talkative = replace(settings, properties={**settings.properties, "debug": debug})
     client = admin_client(talkative, timeout, found)
     try:
-        described = client.describe_consumer_groups([group], request_timeout=timeout)[group].result(timeout + 1)
+        described = client.describe_consumer_groups([group], request_timeout=_NO_EXPIRY)[group].result(timeout)
     except TimeoutError:
         raise no_answer(settings, timeout) from None
     except KafkaException as error:

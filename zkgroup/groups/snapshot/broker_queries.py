@@ -245,6 +245,8 @@ class BrokerPoller:
             wanted = existing | self._kafka_group.offsets.keys() | assigned(self._kafka_group).keys()
             error = "; ".join(words_of(f"group {self._group}", self._kafka_group.failures)) or None
             logs = coordinators.log_offsets(sorted(wanted), self._timeout) if wanted else {}
+            if error is not None:
+                self._coordinators = None  # its unanswered requests would expire after an hour: _NO_EXPIRY
             return Answer(self._kafka_group, logs, error, self._read_ages(positions))
         except ZkgroupError as error:
             if is_wrong_setting(error) and self._brokers is None:  # what is registered later ends no watch

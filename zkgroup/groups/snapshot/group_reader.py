@@ -133,6 +133,7 @@ class GroupReader:
         self.started = time.monotonic()
         self.taken_at = int(time.time() * 1000)
         self.kafka_groups: Mapping[str, KafkaGroup] = {}
+        self.listed_in_kafka: frozenset[str] = frozenset()
         self.asked_kafka = False
 
     @property
@@ -268,8 +269,12 @@ class GroupReader:
         # As above: without that topic there are no groups in Kafka.
         has_offsets = isinstance(topics, tuple) and OFFSETS_TOPIC in topics
         if self.queries is not None and self.store != "zookeeper" and has_offsets:
-            found.update(self.queries.names())
+            found |= self._names_in_kafka(self.queries)
         return sorted(found)
+
+    def _names_in_kafka(self, queries: BrokerQueries) -> frozenset[str]:
+        self.listed_in_kafka = frozenset(queries.names())
+        return self.listed_in_kafka
 
     def _from_brokers(self, names: Sequence[str] | None) -> ZnodeReader:
         if self.queries is None:
@@ -277,7 +282,9 @@ class GroupReader:
         coordinators = self.queries.coordinators(2)
         leaders = coordinators.leaders()
         cluster = ClusterState.of_brokers(leaders, coordinators.broker_ids())
-        groups = names if names is not None else (self.queries.names() if OFFSETS_TOPIC in leaders else ())
+        groups = names if names is not None else ()
+        if names is None and OFFSETS_TOPIC in leaders:
+            groups = sorted(self._names_in_kafka(self.queries))
         self.kafka_groups = dict.fromkeys(groups, KafkaGroup())
         if OFFSETS_TOPIC in leaders:
             self.asked_kafka = True
@@ -285,8 +292,9 @@ class GroupReader:
         return ZnodeReader(None, groups, NodeCache(self.selection), cluster)
 
     def _is_in_kafka(self, group: str) -> bool:
+        """Whether the group is in Kafka: also one that its broker lists, and whose coordinator then is silent."""
         kafka_group = self.kafka_groups[group]
-        return kafka_group.group is not None or bool(kafka_group.offsets)
+        return group in self.listed_in_kafka or kafka_group.group is not None or bool(kafka_group.offsets)
 
     def no_such_group(self, group: str) -> NotFoundError:
         """The error for a group that does not exist, with similar names."""

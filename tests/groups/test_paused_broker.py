@@ -1,0 +1,70 @@
+"""A broker that pauses, as by a long collection of garbage, amid requests about groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from grouping import commit_in_kafka
+from servers import Sandbox, pause, resume
+from support import numbered
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.groups.snapshot.group_reader import read_groups
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topic_admin import create_topic, produce
+
+GROUPS = [f"g{number}" for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def sandbox(zookeeper: Sandbox) -> Iterator[Sandbox]:
+    with (
+        Sandbox("paused-broker", zookeeper=zookeeper.address, chroot="/paused") as sandbox,
+        sandbox.registry(30.0) as registry,
+    ):
+        create_topic(registry, "t", 1)
+        produce(KafkaSettings(sandbox.bootstrap), "t", numbered(10, 1))
+        for group in GROUPS:
+            commit_in_kafka(KafkaSettings(sandbox.bootstrap), group, {TopicPartition("t", 0): 4})
+        yield sandbox
+
+
+def test_late_answers_are_left_alone(sandbox: Sandbox) -> None:
+    """Look-ups of coordinators are answered when zkgroup does not wait for them any more: librdkafka (2.16) aborts
+    where its own request has expired by then."""
+    coordinators = Coordinators(KafkaSettings(sandbox.bootstrap), 10)
+    assert coordinators.read_group(GROUPS[0]).failures == {}
+    pause(sandbox.broker())
+    try:
+        coordinators.timeout = 1
+        silent = coordinators.read_groups(GROUPS)
+    finally:
+        resume(sandbox.broker())
+    assert [(group, set(found.failures)) for group, found in silent.items()] == [
+        (group, {"members", "offsets"}) for group in GROUPS
+    ]
+    coordinators.timeout = 30
+    found = coordinators.read_groups(GROUPS)
+    assert {group: found[group].offsets[TopicPartition("t", 0)].offset for group in GROUPS} == dict.fromkeys(GROUPS, 4)
+
+
+def test_listed_groups_without_an_answer_are_shown(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker pauses after it has listed the groups: none of them is left out."""
+    names = Coordinators.names
+
+    def names_and_pause(coordinators: Coordinators) -> object:
+        found = names(coordinators)
+        pause(sandbox.broker())
+        return found
+
+    monkeypatch.setattr(Coordinators, "names", names_and_pause)
+    try:
+        with sandbox.registry(30.0) as registry:
+            found = read_groups(registry, kafka=KafkaSettings(sandbox.bootstrap), timeout=2)
+    finally:
+        resume(sandbox.broker())
+    assert [(one.group, one.store, set(one.kafka_failures)) for one in found] == [
+        (group, "kafka", {"members", "offsets"}) for group in sorted(GROUPS)
+    ]
