@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from zkgroup.errors import MalformedZnodeError, NotFoundError, VerificationError, ZkgroupError
+from zkgroup.errors import MalformedZnodeError, NotFoundError, Notice, Remedy, VerificationError, ZkgroupError
 
 from ._context import connection, open_registry, warn
-from ._output import Output, print_rows, time_column
+from ._error_output import render
+from ._output import Column, Output, print_rows, time_column
+from ._shared_options import GlobalOptions
 
 if TYPE_CHECKING:
     import typer
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from zkgroup.export.destination.run_log import Destination
     from zkgroup.export.run.run_export import Progress
 
-STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
+STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output")
 HISTORY = (
     "run", "group", "kind", "state", time_column("planned"), time_column("decided"), "partitions", "rows", "bytes",
     "files", "gaps", "skipped", "undecodable", "late",
@@ -38,7 +42,8 @@ def show_status(
 
     destination = None if to is None else Destination(open_store(parse_address(to)))
     with open_registry(settings) as registry:
-        print_rows(status(registry, group, destination), STATUS, output)
+        advice = Column("advice", partial(render, given=ctx.ensure_object(GlobalOptions)))
+        print_rows(status(registry, group, destination), (*STATUS, advice), output)
 
 
 def show_destination(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
@@ -58,7 +63,7 @@ def show_destination(ctx: typer.Context, to: str, group: str | None, output: Out
         known = ", ".join(groups) or "none"
         raise NotFoundError(f"{destination} has no exports of group {group}", f"groups that it has: {known}")
     if not verify:
-        damaged: list[str] = []
+        damaged: list[ZkgroupError] = []
         print_rows(history(destination, None if group is None else [group], damaged.append), HISTORY, output)
         warn(ctx, damaged)
 
@@ -71,13 +76,15 @@ def _verify(ctx: typer.Context, destination: Destination, group: str | None, out
     from zkgroup.export.checks.verify import read_committed, remedy_for
     from zkgroup.export.checks.verify import verify as check
     from zkgroup.export.model.run_record import DamagedDocumentError
+    from zkgroup.export.planning.export_request import status_command
 
     committed, broken = None, None
-    notes: list[str] = []
+    notes: list[Notice] = []
     if group is not None:
+        see = Remedy("see its state", status_command(group))
         with open_registry(connection(ctx)) as registry:
             notes += [
-                f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished: see --status"
+                Notice(f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished", see)
                 for row in status(registry, group, destination)
                 if row.state != "running"
             ]
@@ -88,9 +95,14 @@ def _verify(ctx: typer.Context, destination: Destination, group: str | None, out
                         committed = {group: read_committed(registry, group, newest, notes.append)}
                 except MalformedZnodeError as error:  # which says nothing about the files
                     broken = error
-                    notes.append(f"the offsets of group {group} are not compared: {error.message}")
+                    notes.append(Notice(f"the offsets of group {group} are not compared: {error.message}"))
     rows = check(destination, committed, notes.append)
-    print_rows(rows, VERIFY, output)
+    given = ctx.ensure_object(GlobalOptions)
+    shown = (
+        row if row.problem is None else replace(row, problem=render(Notice(row.problem, row.remedy), given))
+        for row in rows
+    )
+    print_rows(shown, VERIFY, output)
     warn(ctx, notes)
     if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]

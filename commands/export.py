@@ -12,7 +12,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import Remedy, UsageError
+from zkgroup.errors import Notice, Remedy, UsageError
+from zkgroup.export.model.choices import OnMismatch, TableKind
 
 from ._completion import (
     complete_group,
@@ -41,10 +42,7 @@ TROUBLE = "When the export cannot simply continue"
 REPORTS = "Reports"
 SPARK = "Spark"
 FILES = "Files and folders"
-# As in zkgroup.export.model, which --help does without.
-OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-TableKind: TypeAlias = Literal["parquet", "delta", "iceberg"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 #: A Spark property with a secret, by what its key says; as Spark's own ``spark.redaction.regex``.
 _SECRET = re.compile(r"(?is)^([^=]*(?:secret|password|token|access[.]?key)[^=]*=).*")
@@ -299,14 +297,14 @@ def export(
         else:
             brokers = Brokers(registry.read, properties, listener=settings.listener).settings
 
-        def say(warning: str) -> None:
+        def say(warning: Notice) -> None:
             line.clear()
             warn(ctx, [warning])
 
         # About a pandas that Spark does not know yet, and that an export does not use.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
-            rows = run_export(request, registry, brokers, progress=line.show, warn=say)
+            rows = run_export(request, registry, brokers, on_progress=line.show, on_warning=say)
         except MismatchError as error:
             line.clear()
             show_answers(ctx, error.answers)

@@ -97,7 +97,7 @@ def _drive(
     )
     try:
         with Registry(ZooKeeperSettings(connect, session_timeout=2.0), 10.0) as registry:
-            run_export(request, registry, lambda: KafkaSettings(bootstrap), passed=pass_point, runner=InProcess)
+            run_export(request, registry, lambda: KafkaSettings(bootstrap), on_point=pass_point, runner=InProcess)
     except ZkgroupError as error:
         passed.send(str(error))
         sys.exit(error.exit_code)
@@ -106,7 +106,7 @@ def _drive(
 def points_of(export: Export, topic: str, unique: Callable[[str], str], tmp_path: Path) -> tuple[Points, Points]:
     """All points, up to the decision and from it on."""
     points: Points = []
-    export(unique("group"), topic, root=tmp_path / "points", passed=points.append)
+    export(unique("group"), topic, root=tmp_path / "points", on_point=points.append)
     place = points.index("decided")
     return points[:place], points[place:]
 

@@ -40,7 +40,8 @@ from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.coverage import lost_partitions, read_coverage, without_rolled_back
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.table_format import open_format
-from zkgroup.export.model.layout import LayoutOptions, TableKind, parse_parts, read_name
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import LayoutOptions, parse_parts, read_name
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
@@ -90,7 +91,7 @@ def carry_out(wish: Wish, outcome: Any) -> None:
     request = ExportRequest(wish.group, Path(wish.to), (wish.topic,), **{"range_messages": 7, **options})
     try:
         with Registry(ZooKeeperSettings(wish.connect, session_timeout=4.0), 10.0) as registry:
-            run_export(request, registry, lambda: KafkaSettings(wish.bootstrap), passed=passed, runner=InProcess)
+            run_export(request, registry, lambda: KafkaSettings(wish.bootstrap), on_point=passed, runner=InProcess)
         outcome.send(("done", ""))
     except ZkgroupError as error:
         outcome.send((type(error).__name__, str(error)))
@@ -337,7 +338,7 @@ class Walk:
         path.unlink() if harm is None else path.write_bytes(harm)
         for _ in range(2):
             self.run({"begin": "earliest"})
-            list(history(self.destination, warn=lambda _: None))
+            list(history(self.destination, on_warning=lambda _: None))
             verify(self.destination)
         if is_of_log:
             assert (path.read_bytes() if path.exists() else None) == harm, self.describe(path, harm)

@@ -26,13 +26,14 @@ from zkgroup.export.destination.run_log import LAYOUT, Destination
 from zkgroup.export.model import run_record
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import LostRange, SkippedRange, Slice
-from zkgroup.export.model.run_record import Pointer, RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity
+from zkgroup.export.model.run_record import RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity
 from zkgroup.export.run.run_context import share_files
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.groups.changes.backup import Backup, SavedNode, SavedOffset
 from zkgroup.groups.changes.backup import encode as encode_backup
 from zkgroup.groups.changes.backup import read as read_backup
-from zkgroup.groups.changes.preconditions import UnfinishedExportError, decode_exporter, describe_unfinished_export
+from zkgroup.groups.changes.export_znodes import Pointer, decode_exporter, decode_pointer, encode_pointer
+from zkgroup.groups.changes.preconditions import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
 from zkgroup.groups.offset_files.file_formats import FileFormat
@@ -227,8 +228,8 @@ PARSERS: dict[str, Parser] = {
     "offset": Parser(lambda data: znodes.decode_offset("/o", data), (b"17", b" -1\n")),
     "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
     "pointer": Parser(
-        again(run_record.decode_pointer, run_record.encode_pointer),
-        (run_record.encode_pointer(POINTER),),
+        again(decode_pointer, encode_pointer),
+        (encode_pointer(POINTER),),
         json=True,
     ),
     "layout": Parser(
@@ -243,7 +244,7 @@ PARSERS: dict[str, Parser] = {
     "history": Parser(of_file(history, "history"), (lag_history_file(),)),
     "unfinished": Parser(
         lambda data: describe_unfinished_export("g", data) and str(UnfinishedExportError("g", data)),
-        (run_record.encode_pointer(POINTER),),
+        (encode_pointer(POINTER),),
         json=True,
     ),
     "exporter": Parser(decode_exporter, (b'{"host":"h","pid":7,"run":"r","since":1}',), json=True),

@@ -11,7 +11,7 @@ from walked_tables import WalkedTable, walked_table
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import TableKind
+from zkgroup.export.model.choices import TableKind
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 

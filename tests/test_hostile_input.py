@@ -26,6 +26,7 @@ from zkgroup.config.setting_files import read_properties
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import run_record
 from zkgroup.groups.changes.backup import encode as encode_backup
+from zkgroup.groups.changes.export_znodes import Pointer, encode_pointer
 
 
 def tame(name: str, data: bytes) -> None:
@@ -149,8 +150,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("scope", b"a\nb:x"),
     ("consumer", rb"auto.commit.enable=a\nb"),
     ("consumer", rb"group.id=a\nb"),
-    ("pointer", run_record.encode_pointer(run_record.Pointer("decided", "", "")).replace(b"decided", b"x" * 5000)),
-    ("pointer", run_record.encode_pointer(run_record.Pointer("decided", "", "")).replace(b"decided", rb"a\nb")),
+    ("pointer", encode_pointer(Pointer("decided", "", "")).replace(b"decided", b"x" * 5000)),
+    ("pointer", encode_pointer(Pointer("decided", "", "")).replace(b"decided", rb"a\nb")),
     # Work that grew with the square of the size.
     ("properties", b"\\\n" * 500_000),
     ("connect string", b"h/" + b"," * 100_000),

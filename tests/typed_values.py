@@ -11,7 +11,8 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from zkgroup.export.model.layout import LayoutOptions, TableKind
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, SchemaFormat
 
 MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)

@@ -17,7 +17,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from exports import table_in
 from pyiceberg.catalog import load_catalog
 
-from zkgroup.export.model.layout import TableKind, table_name
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import table_name
 
 
 class WalkedTable(Protocol):

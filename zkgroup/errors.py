@@ -6,6 +6,7 @@ data until they are printed: ``rendered`` makes one line of each.
 
 from __future__ import annotations
 
+import copyreg
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -101,6 +102,10 @@ class ZkgroupError(Exception):
 
     def __str__(self) -> str:
         return self.rendered()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Executors send errors to the driver. ``__init__`` has other parameters in some classes.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     def rendered(self, line: Callable[[Command], str] = command_line) -> str:
         """One line. ``line``: how a command is written."""

@@ -13,7 +13,7 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.clients.connection_security import ConnectionFailure
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol.operations import (
     Children,
@@ -80,7 +80,7 @@ def test_writes_return_their_failures(root: Registry) -> None:
 def test_a_transaction_is_all_or_nothing(root: Registry) -> None:
     """One obstacle, and nothing of it is applied; the error shows which it was."""
     root.write(Create("/a", b"1"))
-    with pytest.raises(TransactionRefused, match="/a") as caught:
+    with pytest.raises(TransactionRefusedError, match="/a") as caught:
         root.transaction([Create("/b"), Delete("/a", 7), Create("/c")])
     assert (caught.value.index, caught.value.path, caught.value.failure.code) == (1, "/a", Code.BAD_VERSION)
     assert root.read([Children("/")]) == [("a",)]

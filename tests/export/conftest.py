@@ -22,7 +22,8 @@ from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutOptions, TableKind
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
@@ -81,9 +82,9 @@ def export(
 ) -> Callable[..., list[PartitionSummary]]:
     """``export(group, topics…, option=…)`` runs one export to ``tmp_path / "out"``, from the logs' starts."""
 
-    def run(group: str, *topics: str, warn: Callable[[str], None] = lambda _: None, **options: Any) -> Any:
+    def run(group: str, *topics: str, on_warning: Callable[[str], None] = lambda _: None, **options: Any) -> Any:
         request = ExportRequest(group, **{"root": tmp_path / "out", "topics": topics, "begin": "earliest", **options})
-        return run_export(request, registry, lambda: kafka, warn=warn)
+        return run_export(request, registry, lambda: kafka, on_warning=on_warning)
 
     return run
 
@@ -96,15 +97,17 @@ def in_process(registry: Registry, kafka: KafkaSettings, tmp_path: Path) -> Call
         group: str,
         *topics: str,
         isolation: str | None = None,
-        passed: Callable[[str], None] = lambda _: None,
-        warn: Callable[[str], None] = lambda _: None,
+        on_point: Callable[[str], None] = lambda _: None,
+        on_warning: Callable[[str], None] = lambda _: None,
         **options: Any,
     ) -> list[PartitionSummary]:
         wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", **options}
         properties = {} if isolation is None else {"isolation.level": isolation}
         settings = KafkaSettings(kafka.bootstrap, properties)
         request = ExportRequest(group, topics=topics, **wish)
-        return run_export(request, registry, lambda: settings, passed=passed, warn=warn, runner=InProcess)
+        return run_export(
+            request, registry, lambda: settings, on_point=on_point, on_warning=on_warning, runner=InProcess
+        )
 
     return run
 
@@ -123,21 +126,23 @@ def short(cluster: Sandbox) -> ZooKeeperSettings:
 
 @pytest.fixture
 def brief(short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path) -> Export:
-    """``brief(group, topics…, passed=…, option=…)``: one export under a session of its own, from the logs' starts; a
+    """``brief(group, topics…, on_point=…, option=…)``: one export under a session of its own, from the logs' starts; a
     busy machine may lose one of a ``session`` of a second."""
 
     def run(
         group: str,
         *topics: str,
-        passed: Callable[[str], None] = lambda _: None,
-        warn: Callable[[str], None] = lambda _: None,
+        on_point: Callable[[str], None] = lambda _: None,
+        on_warning: Callable[[str], None] = lambda _: None,
         session: float = short.session_timeout,
         **options: Any,
     ) -> list[PartitionSummary]:
         wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", "range_messages": 10, **options}
         with Registry(replace(short, session_timeout=session), 10.0) as registry:
             request = ExportRequest(group, topics=topics, **wish)
-            return run_export(request, registry, lambda: kafka, passed=passed, warn=warn, runner=InProcess)
+            return run_export(
+                request, registry, lambda: kafka, on_point=on_point, on_warning=on_warning, runner=InProcess
+            )
 
     return run
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from cli import WITHOUT_SPARK, run
 from exports import abort, at, files_in, messages_in, offsets, published_in, recreate_topic, root_of
+from lines import names
 from resets import drop_messages
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.errors import NotFoundError, Notice, RefusedError
 from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import VerifyRow, remedy_for, verify
 from zkgroup.export.destination.run_log import Destination
@@ -110,10 +111,10 @@ def test_a_lost_file_is_written_again(
         for name in gone:
             lose(destination, name)
         assert len(problems(destination)) == 2
-        warnings: list[str] = []
-        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=warnings.append)
+        warnings: list[Notice] = []
+        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), on_warning=warnings.append)
         assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
-        assert warnings == [f"{topic}-0: {gone[0]} is missing: offsets 10 to 19 are exported again"]
+        assert [names(str(warning), f"{topic}-0", gone[0], 10, 19) for warning in warnings] == [True]
         assert problems(destination) == [f"{gone[1]} of run {run} is missing"]
         fill_in(group, topic)
         run = newest_run(destination, group)
@@ -202,7 +203,7 @@ def test_a_file_that_comes_back_meanwhile_is_not_written_again(
             (out / name).write_bytes(content)
 
     with pytest.raises(RefusedError, match="was missing, and is there again"):
-        fill_in(group, topic, passed=restore)
+        fill_in(group, topic, on_point=restore)
     assert verify(destination) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 0, 1)]
     assert not [file for file in files_in(out) if file.endswith(".tmp")]
     assert fill_in(group, topic) == []
@@ -249,9 +250,9 @@ def test_what_was_lost_is_written_again_as_it_was_read(
     with pytest.raises(RefusedError, match="was written with --isolation read_uncommitted, and would be") as raised:
         fill_in(group, topic, isolation="read_committed")
     assert str(raised.value.remedy).startswith("--isolation read_uncommitted writes its messages")
-    warnings: list[str] = []
-    fill_in(group, topic, warn=warnings.append)
-    assert "--isolation read_uncommitted, as in the group's last export here" in warnings
+    warnings: list[Notice] = []
+    fill_in(group, topic, on_warning=warnings.append)
+    assert any(names(str(warning), "--isolation read_uncommitted") for warning in warnings)
     assert [(row.rows, row.gaps, row.problem) for row in verify(destination)] == [(19, 1, None)]
 
 
@@ -280,11 +281,12 @@ def test_a_damaged_file_counts_as_there_and_is_named(
     in_process(group, topic)
     (name,) = published_in(out)
     (out / name).write_bytes(b"PAR1")
-    warnings: list[str] = []
+    warnings: list[Notice] = []
     assert advised(cluster, destination) == []
-    assert fill_in(group, topic, warn=warnings.append) == []
-    (line,) = warnings
-    assert line.startswith(f"{name} is not of the size in the record, and count as there: move")
+    assert fill_in(group, topic, on_warning=warnings.append) == []
+    (warning,) = warnings
+    assert name in warning.message
+    assert warning.remedy is not None
     (out / name).rename(out.parent / "away")
     (command,) = advised(cluster, destination)
     assert paste(command) == [(0, 0, 20)]
@@ -433,9 +435,9 @@ def test_what_an_earlier_log_had_only_a_copy_brings_back(
     assert advised(cluster, destination) == []
     (problem,) = problems(destination)
     assert str(problem).endswith("is missing, of an earlier log of the topic: only a copy brings it back")
-    warnings: list[str] = []
-    assert fill_in(group, topic, warn=warnings.append) == []
-    assert warnings == [f"{lost} is missing, of an earlier log of the topic: they cannot be written again"]
+    warnings: list[Notice] = []
+    assert fill_in(group, topic, on_warning=warnings.append) == []
+    assert [names(str(warning), lost) for warning in warnings] == [True]
 
 
 def test_committed_is_no_place_for_a_group_without_offsets(

@@ -70,7 +70,11 @@ def test_what_an_end_does_not_name_is_begun(
     assert [(row.start, row.end) for row in rows] == [(0, 10), (0, 0), (0, 0)]
     assert [committed(group, topic, number) for number in range(3)] == [10, 0, 0]
     fill(topic, 3, 3)
-    assert [(row.start, row.end) for row in export(group, topic, warn=warnings.append)] == [(10, 11), (0, 11), (0, 11)]
+    assert [(row.start, row.end) for row in export(group, topic, on_warning=warnings.append)] == [
+        (10, 11),
+        (0, 11),
+        (0, 11),
+    ]
     assert warnings == []
     begin, until = (parse_bound(f"{topic}:{number}=5", group, "--until") for number in (1, 0))
     assert export(group, topic, backfill=True, begin=begin, until=until) == []

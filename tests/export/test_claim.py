@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from lines import names
+from msgspec.structs import replace
 from support import wait_until
 from tcp_proxy import TcpProxy
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.export.model.run_record import Pointer, RecordPart, encode_pointer
+from zkgroup.errors import AlreadyRunningError, Notice, UnreachableError
+from zkgroup.export.model.run_record import RecordPart
 from zkgroup.export.run.claim import ExportClaim, OffsetMovedError, TakenOverError, split_transaction
+from zkgroup.groups.changes.export_znodes import Pointer, encode_pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
@@ -68,16 +72,18 @@ def test_two_exports_of_a_group_do_not_overlap(
 ) -> None:
     """The second one is refused after it has waited out a session, and names who has the lock."""
     settings = ZooKeeperSettings(cluster.connect, session_timeout=1.0)
-    warnings: list[str] = []
+    warnings: list[Notice] = []
     with claim_for(registry, group), Registry(settings) as other:
         with (
-            pytest.raises(RefusedError, match=r"another export of group .* \(host .*, process \d+\)"),
+            pytest.raises(AlreadyRunningError) as refused,
             claim_for(other, group, warnings.append),
         ):
             pytest.fail("locked twice")
         with claim_for(other, unique("group"), warnings.append):
             pass  # another group's export is not in the way
-    assert len(warnings) == 1
+    holder = (group, socket.gethostname(), os.getpid())
+    assert names(str(refused.value), *holder)
+    assert [names(str(warning), *holder) for warning in warnings] == [True]
 
 
 def test_a_lock_whose_holder_died_is_waited_out(group: str, cluster: Sandbox) -> None:
@@ -238,7 +244,7 @@ def test_a_large_group_is_committed_in_pieces_that_can_be_replayed(
     with claim_for(registry, group) as claim:
         claim.point(None, DECIDED)
         with pytest.raises(KeyboardInterrupt):
-            claim.commit(DECIDED, parts, passed=stop)
+            claim.commit(DECIDED, parts, on_point=stop)
     assert passed[1] == passed[0].replace("transaction 1", "transaction 2")
     assert committed(group, topic, 0) == 5
     assert committed(group, topic, 4999) is None

@@ -28,7 +28,8 @@ from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.delta_tables import DeltaTables
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.layout import Layout, LayoutOptions, TableKind
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import Layout, LayoutOptions
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore, open_store
@@ -90,10 +91,10 @@ def test_commits_while_the_history_is_read(lake: TableLake, monkeypatch: pytest.
 
     if restores:
         with pytest.raises(RefusedError, match=r"was rolled back, dropped or replaced while it was exported"):
-            lake.more(passed=interfere)
+            lake.more(on_point=interfere)
         assert (tries, lake.offsets()) == ([], list(range(10)))
     else:
-        assert lake.more(passed=interfere) == [(20, 30)]
+        assert lake.more(on_point=interfere) == [(20, 30)]
         assert (len(tries), lake.offsets()) == (1, list(range(30)))
 
 
@@ -144,7 +145,7 @@ def test_a_table_that_was_altered(lake: TableLake) -> None:
     table_in(lake.out, lake.topic).alter.add_constraint({"early": "offset < 35"})
     points: Points = []
     with pytest.raises(RefusedError, match=r"has features that an export cannot heed \(checkConstraints\): undo that"):
-        lake.more(passed=points.append)
+        lake.more(on_point=points.append)
     assert "runner started" not in points
     assert lake.offsets() == list(range(30))
     table_in(lake.out, lake.topic).alter.drop_constraint("early")

@@ -31,7 +31,8 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.iceberg_tables import IcebergTables
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.layout import Layout, LayoutOptions, TableKind, table_name
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import Layout, LayoutOptions, table_name
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.stores.store import FolderStore, open_store
@@ -134,7 +135,7 @@ def test_a_catalog_that_may_not_be_written(
     load_catalog("open", type="sql", uri=f"sqlite:///{file}").create_namespace("kafka")
     group, layout = unique("group"), LayoutOptions(format="iceberg", catalog="closed")
     with pytest.raises(ZkgroupError, match=r"cannot make the table closed: kafka\..*readonly database"):
-        table_export(group, filled, layout=layout, passed=points.append)
+        table_export(group, filled, layout=layout, on_point=points.append)
     assert "runner started" not in points
     assert sum(row.rows for row in in_process(group, filled, root=tmp_path / "elsewhere")) == MESSAGES
 
@@ -152,7 +153,7 @@ def test_a_run_whose_catalog_is_not_configured_here_is_not_given_up(
     with monkeypatch.context() as patch:
         configure(patch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
         with pytest.raises(ZkgroupError, match="on purpose"):
-            table_export(group, filled, layout=layout, passed=stop)
+            table_export(group, filled, layout=layout, on_point=stop)
     with pytest.raises(UsageError, match="has no catalog lakehouse"):
         table_export(group, abandon=True)
     configure(monkeypatch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
@@ -211,7 +212,7 @@ def test_through_a_rest_catalog(
                 export(topic, harm)
             assert len(proxy.harmed) == 1
             points: Points = []
-            export(topic, passed=points.append)
+            export(topic, on_point=points.append)
             assert "runner started" not in points
             assert count(table) == rows
         refused = let_a_rival_commit(monkeypatch)
@@ -280,7 +281,7 @@ def test_a_table_that_was_altered(lake: TableLake) -> None:
         update.rename_column("value", "payload")
     points: Points = []
     with pytest.raises(RefusedError, match=r"has no column value any more"):
-        lake.more(passed=points.append)
+        lake.more(on_point=points.append)
     assert "runner started" not in points
     with table_of(lake.out, lake.topic).update_schema() as update:
         update.rename_column("payload", "value")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export, Points, at, driven
 from exports import files_in, joining, messages_in
+from lines import names
 from members import ReadMember, connector
 from session_expiry import expire_session
 from support import wait_until
@@ -21,11 +22,12 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import Notice, RefusedError, UsageError
 from zkgroup.export.checks.verify import read_committed, verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.export_request import COMMITTED, Bound
+from zkgroup.export.planning.notices import GapNotice
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -102,16 +104,16 @@ def test_what_is_lost_meanwhile_is_left_to_its_new_owner(
 ) -> None:
     """A member comes while files are written, and takes a partition: its offset stays, its files go, with a warning;
     the next export that is given it takes it, and nothing is there twice."""
-    group, warnings = unique("group"), list[str]()
+    group, warnings = unique("group"), list[Notice]()
     with _Latecomer(cluster, group, filled) as latecomer:
         rows = brief(
-            group, filled, join=joining(group), passed=at("files written", latecomer.join), warn=warnings.append
+            group, filled, join=joining(group), on_point=at("files written", latecomer.join), on_warning=warnings.append
         )
         (lost,) = latecomer.first
         assert [(row.partition, row.start, row.end, row.rows) for row in rows] == [
             (number, 0, *((0, 0) if number == lost.partition else (EACH, EACH))) for number in range(PARTITIONS)
         ]
-        assert any(f"{lost} was taken over" in warning for warning in warnings)
+        assert any(names(str(warning), lost) for warning in warnings)
         assert exported(tmp_path / "out") == {1 - lost.partition: list(range(EACH))}
         assert committed(group, filled, lost.partition) is None
     rows = brief(group, filled, join=joining(group))
@@ -162,7 +164,7 @@ def test_a_decision_depends_on_the_owner_nodes(
         points.append(point)
         harm(point)
 
-    rows = brief(group, filled, join=joining(group), passed=passed)
+    rows = brief(group, filled, join=joining(group), on_point=passed)
     assert points.count("record written") == 2
     assert points.count("decided") == 1
     assert [(row.end, row.rows) for row in rows] == [(EACH, EACH)] * PARTITIONS
@@ -175,7 +177,7 @@ def test_a_decision_depends_on_the_offsets(
 ) -> None:  # fmt: skip
     """An offset that exists already is moved after the last read of it: the transaction fails, and the decision is made
     without its partition."""
-    group, points, warnings, one = unique("group"), list[str](), list[str](), TopicPartition(filled, 1)
+    group, points, warnings, one = unique("group"), list[str](), list[Notice](), TopicPartition(filled, 1)
     brief(group, filled, join=joining(group))
     fill(filled, 20, PARTITIONS)
     harm = at("record written", lambda: commit(group, {one: EACH + 5}))
@@ -184,10 +186,10 @@ def test_a_decision_depends_on_the_offsets(
         points.append(point)
         harm(point)
 
-    brief(group, filled, join=joining(group), passed=passed, warn=warnings.append)
+    brief(group, filled, join=joining(group), on_point=passed, on_warning=warnings.append)
     assert points.count("record written") == 2
     assert points.count("decided") == 1
-    assert any(f"{one} was taken over" in warning for warning in warnings)
+    assert any(names(str(warning), one) for warning in warnings)
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH + 10, EACH + 5]
     assert exported(tmp_path / "out") == {0: list(range(EACH + 10)), 1: list(range(EACH))}
 
@@ -203,7 +205,7 @@ def test_killed_at_every_point_and_joined_again(
     """SIGKILL as each point is passed: the next export, joined as well, ends it; from the decision on nothing is read
     again, and the offsets are committed already. Nothing of the run is left."""
     clean: Points = []
-    brief(unique("group"), filled, root=tmp_path / "clean", join=joining("clean"), passed=clean.append)
+    brief(unique("group"), filled, root=tmp_path / "clean", join=joining("clean"), on_point=clean.append)
     decided = clean.index("decided")
 
     def kill_and_go_on(number: int, point: str) -> None:
@@ -214,7 +216,7 @@ def test_killed_at_every_point_and_joined_again(
         offsets = [committed(group, filled, partition) for partition in range(PARTITIONS)]
         assert offsets == [EACH if number >= decided else None] * PARTITIONS, point
         # A session that ended would leave what it held to the next export, as it should.
-        brief(group, filled, root=out, join=joining(group), passed=passed.append, session=6.0)
+        brief(group, filled, root=out, join=joining(group), on_point=passed.append, session=6.0)
         assert ("files written" in passed) == (number < decided), point
         assert exported(out) == {partition: list(range(EACH)) for partition in range(PARTITIONS)}, point
         assert [committed(group, filled, partition) for partition in range(PARTITIONS)] == [EACH] * PARTITIONS
@@ -244,7 +246,7 @@ def test_a_member_that_loses_its_session_proves_itself_anew(
         expire_session(cluster.connect, node.stat.owner)
         wait_until(lambda: isinstance(n := _nodes(registry, [path])[0], Node) and n.stat.owner != node.stat.owner)
 
-    brief(group, filled, join=joining(group), passed=at(point, expire))
+    brief(group, filled, join=joining(group), on_point=at(point, expire))
     assert exported(tmp_path / "out") == {number: list(range(EACH)) for number in range(PARTITIONS)}
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
@@ -270,13 +272,14 @@ def test_what_others_read_meanwhile_is_a_recorded_gap(
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
     """Between two joined exports another member reads on: the second one begins at the group's offset, and says so."""
-    group, warnings = unique("group"), list[str]()
+    group, warnings = unique("group"), list[Notice]()
     brief(group, filled, join=joining(group))
     fill(filled, 20, PARTITIONS)
     commit(group, {TopicPartition(filled, 0): EACH + 5})
-    rows = brief(group, filled, join=joining(group), warn=warnings.append)
+    rows = brief(group, filled, join=joining(group), on_warning=warnings.append)
     assert [(row.start, row.end, row.rows) for row in rows] == [(EACH + 5, EACH + 10, 5), (EACH, EACH + 10, 10)]
-    assert any(f"offsets {EACH} to {EACH + 4} are not exported (members)" in warning for warning in warnings)
+    gaps = [(gap.kind, gap.start, gap.end) for gap in warnings if isinstance(gap, GapNotice)]
+    assert gaps == [("members", EACH, EACH + 5)]
 
 
 def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
@@ -294,36 +297,37 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
         assert record is not None
         return record
 
-    def check() -> tuple[list[str], list[str | None]]:
-        notes: list[str] = []
+    def check(*noted: object) -> list[tuple[int | None, int | None, str | None]]:
+        """Problems between offsets, with what mends them; one note has the facts that are ``noted``, if there are."""
+        notes: list[Notice] = []
         committed = {group: read_committed(registry, group, newest(), notes.append)}
-        return notes, [row.problem for row in verify(destination, committed, notes.append) if row.problem is not None]
+        rows = verify(destination, committed, notes.append)
+        assert [names(str(note), *noted) for note in notes] == [True] * bool(noted)
+        return [(row.start, row.end, row.mend) for row in rows if row.problem is not None]
 
-    assert check() == ([], [])
+    assert check() == []
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 3})
-    noted = f"{ahead}: the group is at {end + 3}, ahead of its export, which shared the group with other members"
-    assert check() == ([noted], [])
+    assert check(ahead, end + 3) == []
     fill(filled, 20, PARTITIONS)
     brief(group, filled, join=joining(group))
     (skipped,) = [part.skipped for part in newest().partitions if part.partition == ahead]
     assert [(gap.kind, gap.start, gap.end) for gap in skipped] == [("members", end, end + 3)]
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 1})
-    noted = f"{ahead}: the group is at {end + 1}, ahead of its export, which shared the group with other members"
-    assert check() == ([noted], [])
+    assert check(ahead, end + 1) == []
     filling = Bound("offsets", offsets={ahead: EACH // 2})
     brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: EACH // 2 + 1}))
     assert newest().kind == "backfill"
-    assert check() == ([noted], [])  # also behind a backfill
+    assert check(ahead, end + 1) == []  # also behind a backfill
     commit(group, {ahead: 1})
-    assert check() == ([], [f"group {group} is at 1, and its exports end at {end}"])
+    assert check() == [(1, end, "mismatch")]
     commit(group, {ahead: end})
     fill(filled, 20, PARTITIONS)
     brief(group, filled)
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 1})
-    assert check() == ([], [f"group {group} is at {end + 1}, and its exports end at {end}"])
+    assert check() == [(end, end + 1, "mismatch")]
 
 
 def test_a_backfill_does_not_join(brief: Export, filled: str, unique: Callable[[str], str]) -> None:

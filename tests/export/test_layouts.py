@@ -180,7 +180,7 @@ def test_of_two_first_exports_with_other_layouts_one_is_refused(
             in_process(groups[1], topics[1], layout=HOURS)
 
     with pytest.raises(RefusedError) as refused:
-        in_process(groups[0], topics[0], passed=second)
+        in_process(groups[0], topics[0], on_point=second)
     if point == "files written":
         assert "another export has begun" in refused.value.message
         assert destination.groups() == [groups[1]]

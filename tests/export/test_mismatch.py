@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.model.plan_types import OnMismatch, PartitionFacts, SkippedRange
+from zkgroup.export.model.choices import OnMismatch
+from zkgroup.export.model.plan_types import PartitionFacts, SkippedRange
 from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition

@@ -61,10 +61,10 @@ def to_store(registry: Registry, kafka: KafkaSettings, s3_server: int, bucket: s
     from zkgroup.export.run.run_export import ExportRequest, run_export
 
     def run(group: str, *topics: str, port: int = s3_server, **options: Any) -> Any:
-        passed = options.pop("passed", lambda _: None)
+        on_point = options.pop("on_point", lambda _: None)
         root = parse_address(uri_of(port, f"{bucket}/{options.pop('place', 'out')}"))
         request = ExportRequest(group, root, topics, **{"begin": "earliest", "range_messages": 10, **options})
-        return run_export(request, registry, lambda: kafka, passed=passed, runner=InProcess)
+        return run_export(request, registry, lambda: kafka, on_point=on_point, runner=InProcess)
 
     return run
 
@@ -102,7 +102,7 @@ def test_killed_at_its_points_and_run_again(
 
     points: Points = []
     group = unique("group")
-    to_store(group, filled, passed=points.append)
+    to_store(group, filled, on_point=points.append)
     is_complete(group, filled)
     decided = points.index("decided")
     # What happens to the store between those that are left out is the same as before or after them.
@@ -180,7 +180,7 @@ def test_a_store_that_keeps_failing_is_named_and_all_is_done_when_it_is_back(
         proxy.choose = lambda request, bad=bad: "forbid" if kind(request) == bad else None
         passed: Points = []
         with pytest.raises(ZkgroupError, match=f"s3://{bucket}"):
-            to_store(group, filled, port=proxy.port, place=place, passed=passed.append)
+            to_store(group, filled, port=proxy.port, place=place, on_point=passed.append)
         if "decided" not in passed:
             assert registry.read([Exists(znodes.group(group))]) == [None], bad
         proxy.choose = lambda _: None
@@ -295,7 +295,7 @@ def test_secrets_are_nowhere(
     def read_pointer(_: str) -> None:
         data.extend(node.data for node in registry.read([Get(znodes.export_state(group))]) if isinstance(node, Node))
 
-    run_export(ExportRequest(group, root, (filled,), begin="earliest"), registry, lambda: kafka, passed=read_pointer,
+    run_export(ExportRequest(group, root, (filled,), begin="earliest"), registry, lambda: kafka, on_point=read_pointer,
                runner=InProcess)  # fmt: skip
     store = open_store(root)
     for file in store.walk(""):

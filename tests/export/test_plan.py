@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import names
 
-from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, OnMismatch, PartitionFacts, SkippedRange
+from zkgroup.export.model.choices import OnMismatch
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts, SkippedRange
 from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.export.run.range_tasks import cut, pack

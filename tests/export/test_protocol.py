@@ -22,9 +22,9 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import AlreadyRunningError, RefusedError, UnreachableError
-from zkgroup.export.model.run_record import Pointer
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.run_states import PlannedRun
+from zkgroup.groups.changes.export_znodes import Pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -51,7 +51,7 @@ def test_killed_at_every_point_and_run_again(
     point): the next one ends it all."""
     clean: Points = []
     group = unique("group")
-    export(group, topic, passed=clean.append)
+    export(group, topic, on_point=clean.append)
     is_complete(group, topic, tmp_path / "out")
     assert len(clean) == len(set(clean)) > 10, clean
 
@@ -63,7 +63,7 @@ def test_killed_at_every_point_and_run_again(
             code, lines = driven(short, kafka, kill_at=point, **wish)
             assert (code, lines[-1]) == (-9, point)
         passed: Points = []
-        export(name, topic, root=tmp_path / name, passed=passed.append)
+        export(name, topic, root=tmp_path / name, on_point=passed.append)
         is_complete(name, topic, tmp_path / name)
         return passed
 
@@ -84,7 +84,7 @@ def test_a_session_that_ends_at_any_point_is_replaced(
 ) -> None:  # fmt: skip
     """ZooKeeper ends the session at each point: the export takes a new one, reads, and goes on by itself."""
     points: Points = []
-    export(unique("group"), topic, root=tmp_path / "first", passed=points.append)
+    export(unique("group"), topic, root=tmp_path / "first", on_point=points.append)
     for number, point in enumerate(points):
         group, out = unique("expired"), tmp_path / str(number)
         ended: list[int] = []  # once: the commit is tried again, and passes its point again
@@ -95,7 +95,7 @@ def test_a_session_that_ends_at_any_point_is_replaced(
                 ended.append(stat.owner)
                 expire_session(cluster.connect, stat.owner)
 
-        rows = export(group, topic, root=out, passed=hurt)
+        rows = export(group, topic, root=out, on_point=hurt)
         assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20)] * 2, point
         is_complete(group, topic, out)
 
@@ -108,7 +108,7 @@ def test_one_that_was_given_up_for_dead_does_no_harm(
     """An export is paused, its session ends, another one goes on and finishes; then the first one wakes up: before
     the decision it is fenced off, after it there is nothing left to do for it."""
     group = unique("zombie")
-    with Paused(lambda passed: export(group, topic, passed=passed), point) as first:
+    with Paused(lambda passed: export(group, topic, on_point=passed), point) as first:
         lose_session(registry, cluster, group)
         export(group, topic)
         is_complete(group, topic, tmp_path / "out")
@@ -126,11 +126,11 @@ def test_a_second_export_waits_and_is_refused(
     """While one works, another one of the same group is refused by the first one's host and process; nothing is done
     twice."""
     group, warnings = unique("twice"), list[str]()
-    with Paused(lambda passed: export(group, topic, passed=passed), "checked") as first:
+    with Paused(lambda passed: export(group, topic, on_point=passed), "checked") as first:
         with pytest.raises(
             AlreadyRunningError, match=r"another export of group .* is running \(host .*, process \d+\)"
         ):
-            export(group, topic, warn=warnings.append)
+            export(group, topic, on_warning=warnings.append)
         first.finish()
     assert len(warnings) == 1
     is_complete(group, topic, tmp_path / "out")
@@ -164,7 +164,7 @@ def test_a_failure_before_the_decision_leaves_no_trace(
     for number, point in enumerate([*before, *after]):
         group, out = unique("stopped"), tmp_path / str(number)
         with pytest.raises(KeyboardInterrupt):
-            export(group, topic, root=out, passed=at(point, lambda: signal.raise_signal(signal.SIGINT)))
+            export(group, topic, root=out, on_point=at(point, lambda: signal.raise_signal(signal.SIGINT)))
         if point in before:
             assert nothing_in(out)
             assert registry.read([Exists(znodes.group(group))]) == [None]
@@ -184,7 +184,7 @@ def test_a_decision_whose_answer_is_lost_costs_no_files(
         with monkeypatch.context() as patch:
             patch.setattr(PlannedRun, "_drop", lambda run: None)
             with pytest.raises(KeyboardInterrupt):
-                export(group, topic, passed=at("files written", lambda: signal.raise_signal(signal.SIGINT)))
+                export(group, topic, on_point=at("files written", lambda: signal.raise_signal(signal.SIGINT)))
 
     def unanswered(claim: ExportClaim, before: Pointer | None, after: Pointer, *unmoved: Any) -> None:
         point(claim, before, after, *unmoved)
@@ -196,6 +196,6 @@ def test_a_decision_whose_answer_is_lost_costs_no_files(
         with pytest.raises(UnreachableError, match="is away"):
             export(group, topic)
     points: Points = []
-    export(group, topic, passed=points.append)
+    export(group, topic, on_point=points.append)
     assert "runner started" not in points
     is_complete(group, topic, tmp_path / "out")

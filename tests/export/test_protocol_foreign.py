@@ -49,7 +49,7 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
     for number, point in enumerate(before[before.index("planned") :]):
         group, out = unique("foreign"), tmp_path / str(number)
         with pytest.raises(RefusedError, match=f"offset of {one} was moved.*it is 7"):
-            export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
+            export(group, topic, root=out, on_point=at(point, partial(commit, group, {one: 7})))
         assert nothing_in(out)
         assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
         assert [committed(group, topic, p) for p in range(2)] == [None, 7]
@@ -66,7 +66,7 @@ def test_a_group_that_may_not_be_locked(
     registry.write(Ensure(znodes.group(group)))
     assert registry.write(Create(above, acl=(READABLE,))) is None
     with pytest.raises(RefusedError, match=f"cannot lock group {group} at .*: not authorised") as raised:
-        export(group, topic, root=tmp_path / "closed", passed=points.append)
+        export(group, topic, root=tmp_path / "closed", on_point=points.append)
     assert raised.value.remedy == Remedy("connect as who may change the group's nodes")
     assert points == []
 
@@ -83,7 +83,7 @@ def test_offsets_that_may_not_be_written_any_more_keep_the_run(
         assert registry.write(Create(path, acl=(READABLE,))) is None
 
     with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: .*: not authorised: ") as raised:
-        export(group, topic, root=out, passed=at("decided", close))
+        export(group, topic, root=out, on_point=at("decided", close))
     assert raised.value.remedy == Remedy("run the same command again as a user who may write the group's nodes")
     registry.write(Delete(path))
     above = path.rpartition("/")[0]
@@ -143,7 +143,7 @@ def test_a_foreign_commit_after_the_decision_stays(
         group, out = unique("foreign"), tmp_path / str(number)
         said = f"is exported, and somebody else has moved offsets .*stay as they are .{one} was none, is 7 and not 20."
         with pytest.raises(RefusedError, match=said):
-            export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
+            export(group, topic, root=out, on_point=at(point, partial(commit, group, {one: 7})))
         assert [committed(group, topic, p) for p in range(2)] == [20, 7], point
         assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
         assert published_in(out) == each
@@ -180,7 +180,7 @@ def test_a_foreign_commit_under_the_transaction_is_not_written_over(
     transaction: only the transaction itself can refuse to write over them."""
     points: Points = []
     group, out = begun()
-    export(group, topic, root=out, passed=points.append)
+    export(group, topic, root=out, on_point=points.append)
     last = next(point for point in points if point.startswith("transaction"))
     assert last == "transaction 1 of 1"
     one = TopicPartition(topic, 1)
@@ -188,7 +188,7 @@ def test_a_foreign_commit_under_the_transaction_is_not_written_over(
         group, out = begun()
         said = f"somebody else has moved offsets meanwhile, which stay as they are .{one} was 10, is 7 and not 20."
         with pytest.raises(RefusedError, match=said):
-            export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
+            export(group, topic, root=out, on_point=at(point, partial(commit, group, {one: 7})))
         assert [committed(group, topic, p) for p in range(2)] == [20, 7], point
         assert len(published_in(out)) == 4
 
@@ -218,7 +218,7 @@ def test_a_foreign_commit_under_the_decision_refuses_it(
     before = files_in(out)
     said = f"^the offset of {one} was moved by somebody else.*it was 10, it is 7"
     with pytest.raises(RefusedError, match=said):
-        export(group, topic, root=out, passed=passed)
+        export(group, topic, root=out, on_point=passed)
     assert Registry.transaction is transact  # it was seen by the transaction
     assert "decided" not in points
     assert files_in(out) == before
@@ -239,10 +239,10 @@ def test_members_that_come_are_heard_before_the_decision_and_before_the_commit(
             member.write(Create(znodes.member_id(group, f"{group}_m"), b"{}", ephemeral=True))
 
         with pytest.raises(RefusedError, match=f"group {group} is live: it has {group}_m"):
-            export(group, topic, passed=at("files written", join))
+            export(group, topic, on_point=at("files written", join))
     assert nothing_in(tmp_path / "out")
     with Registry(short) as member, pytest.raises(RefusedError, match=r"is live.*then run the same command again"):
-        export(group, topic, passed=at("decided", join))
+        export(group, topic, on_point=at("decided", join))
     assert len(published_in(tmp_path / "out")) == 4
     registry.read([Children(znodes.ids(group))])
     export(group, topic)
@@ -266,10 +266,10 @@ def test_a_recreated_topic_is_never_committed_over(
         fill(topic, 10)
 
     with pytest.raises(RefusedError, match=f"topic {topic} was deleted and created again"):
-        export(group, topic, passed=at("files written", recreate))
+        export(group, topic, on_point=at("files written", recreate))
     assert nothing_in(tmp_path / "out")
     with pytest.raises(RefusedError, match=rf"stay as they are .topic {topic} was deleted, or created again."):
-        export(group, topic, passed=at("decided", recreate))
+        export(group, topic, on_point=at("decided", recreate))
     assert committed(group, topic) is None
     with pytest.raises(MismatchError, match=r"deleted and created again.*: --on-mismatch lake, skip"):
         export(group, topic)

@@ -11,7 +11,7 @@ from export_walk import Walk
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.model.layout import TableKind
+from zkgroup.export.model.choices import TableKind
 from zkgroup.sandbox.local_cluster import Sandbox
 
 STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "25"))

@@ -125,14 +125,14 @@ def test_what_nothing_explains_is_refused(
     assert committed(group, compacted) is None
     assert nothing_in(tmp_path / "out")
     warnings: list[str] = []
-    (row,) = export(group, compacted, on_mismatch="lake", warn=warnings.append)
+    (row,) = export(group, compacted, on_mismatch="lake", on_warning=warnings.append)
     (part,) = record(group).partitions
     assert part.gaps["unexplained"] > 3
     assert part.is_balanced
     missing = (
         f"{part.gaps['unexplained']} offsets of 0 to {row.end - 1} are missing from the log, and nothing explains it"
     )
-    assert warnings == [f"compacted-0: {missing}: that is recorded (unexplained)"]
+    assert list(map(str, warnings)) == [f"compacted-0: {missing}: that is recorded (unexplained)"]
     (problem,) = [found for found in verify(destination) if found.problem is not None]
     assert f"{part.gaps['unexplained']} offsets of these were missing from the log, and nothing explains it" in str(
         problem.problem
@@ -157,7 +157,7 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
             delete_records(kafka, topic, 30)
 
     with pytest.raises(RefusedError, match=r"offsets 0 to 29 \(30 offsets\) were deleted from the log") as raised:
-        export(group, topic, passed=overtake)
+        export(group, topic, on_point=overtake)
     assert "--on-mismatch" in str(raised.value.remedy)
     assert committed(group, topic) == 0
     assert nothing_in(tmp_path / "out")
@@ -167,9 +167,9 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
             delete_records(kafka, topic, 60)
 
     warnings: list[str] = []
-    (row,) = export(group, topic, passed=again, on_mismatch="lake", warn=warnings.append)
+    (row,) = export(group, topic, on_point=again, on_mismatch="lake", on_warning=warnings.append)
     assert (row.start, row.end, row.rows) == (30, 100, 40)
-    assert warnings == [
+    assert list(map(str, warnings)) == [
         f"{topic}-0: offsets 0 to 29 are not exported (retention)",
         f"{topic}-0: 30 offsets of 30 to 99 were deleted before they were read and are not exported (retention)",
     ]
@@ -190,7 +190,7 @@ def test_retention_that_overtakes_a_run_is_reported(
                 drop_messages(kafka, TopicPartition(topic, number), low)
 
     with pytest.raises(RefusedError) as raised:
-        export(group, topic, passed=overtake, range_messages=10)
+        export(group, topic, on_point=overtake, range_messages=10)
     assert raised.value.message in {
         f"{topic}-{number}: offsets {start} to {end - 1} ({end - start} offsets) were deleted from the log, which now "
         f"starts at {low}"
@@ -212,9 +212,9 @@ def test_retention_that_overtook_the_group_is_refused_or_recorded(
     delete_records(kafka, topic, 20)
     with pytest.raises(RefusedError, match=r"-0 \(group 10, destination none, log 20 to 50\): messages that come next"):
         export(group, topic)
-    (row,) = export(group, topic, on_mismatch="lake", warn=warnings.append)
+    (row,) = export(group, topic, on_mismatch="lake", on_warning=warnings.append)
     assert (row.start, row.rows) == (20, 30)
-    assert warnings == [f"{topic}-0: offsets 10 to 19 are not exported (retention)"]
+    assert list(map(str, warnings)) == [f"{topic}-0: offsets 10 to 19 are not exported (retention)"]
     assert [tuple(gap) for gap in record(group).partitions[0].skipped] == [("retention", 10, 20)]
 
 

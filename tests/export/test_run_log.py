@@ -7,16 +7,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from export_points import Export, Paused, at
 from exports import commit_offsets, files_in, messages_in, problems, published_in
+from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_reports import history, status
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
+from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import DamagedDocumentError
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_states import PlannedRun
@@ -34,7 +37,7 @@ def kill_at(export: Export, group: str, topic: str, point: str, **options: objec
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlannedRun, "_drop", lambda run: None)
         with pytest.raises(KeyboardInterrupt):
-            export(group, topic, passed=at(point, interrupt), **options)
+            export(group, topic, on_point=at(point, interrupt), **options)
 
 
 @pytest.fixture
@@ -166,9 +169,9 @@ def test_a_file_that_is_gone_before_it_is_published_is_named(
     path.unlink()
     with pytest.raises(RefusedError, match=r"was decided, and 1 file of it is gone or changed .*0-40.parquet"):
         in_process(group, topic)
-    warnings: list[str] = []
-    in_process(group, abandon=True, warn=warnings.append)
-    assert "the group has passed none of it, so the next export reads its messages again" in warnings[-1]
+    warnings: list[Any] = []
+    in_process(group, abandon=True, on_warning=warnings.append)
+    assert [warning.lost for warning in warnings] == [()]
     assert [row.rows for row in in_process(group, topic)] == [40]
     assert len(messages_in(tmp_path / "out")) == 40
     assert problems(destination) == []
@@ -213,10 +216,10 @@ def test_a_run_in_the_log_that_lost_a_file_is_given_up_as_far_as_it_is_lost(
     lost.unlink()
     with pytest.raises(RefusedError, match="1 file of it is gone or changed"):
         in_process(group, topic)
-    warnings: list[str] = []
-    in_process(group, topic, abandon=True, warn=warnings.append)
-    assert "1 file of run" in warnings[-1]
-    assert "--backfill writes it again" in warnings[-1]
+    warnings: list[Any] = []
+    in_process(group, topic, abandon=True, on_warning=warnings.append)
+    assert names(str(warnings[-1]), 1, group)
+    assert warnings[-1].remedy.commands == (("export", "--to", str(tmp_path / "out"), "--verify"),)
     with pytest.raises(MismatchError):
         in_process(group, topic)
     in_process(group, topic, on_mismatch="lake")
@@ -231,9 +234,9 @@ def test_the_end_of_a_run_leaves_others_alone(
 ) -> None:
     """Its commit has released the lock: another export writes already when it tidies up."""
     topic, group = forty
-    with Paused(lambda passed: in_process(group, topic, passed=passed), "committed") as first:
+    with Paused(lambda passed: in_process(group, topic, on_point=passed), "committed") as first:
         fill(topic, 10)
-        with Paused(lambda passed: in_process(group, topic, passed=passed), "files written") as second:
+        with Paused(lambda passed: in_process(group, topic, on_point=passed), "files written") as second:
             first.finish()
             second.finish()
     assert len(messages_in(tmp_path / "out")) == 50
@@ -250,7 +253,7 @@ def test_a_run_whose_files_are_gone_is_not_decided(
         shutil.rmtree(tmp_path / "out/_zkgroup/runs")
 
     with pytest.raises(RefusedError, match="1 file that this run has written is gone"):
-        in_process(group, topic, passed=at("files written", tidy_up))
+        in_process(group, topic, on_point=at("files written", tidy_up))
     assert [row.rows for row in in_process(group, topic)] == [40]
 
 
@@ -275,9 +278,9 @@ def test_what_is_given_up_behind_the_groups_offset_is_named(
     kill_at(in_process, group, topic, "decided")
     commit_offsets(registry, group, {TopicPartition(topic, 0): 15})
     shutil.rmtree(tmp_path / "out")
-    warnings: list[str] = []
-    in_process(group, abandon=True, warn=warnings.append)
-    assert f"with messages that the group has passed: {topic}-0 offsets 0 to 14" in warnings[-1]
+    warnings: list[Any] = []
+    in_process(group, abandon=True, on_warning=warnings.append)
+    assert [warning.lost for warning in warnings] == [(OffsetRange(TopicPartition(topic, 0), 0, 15),)]
 
 
 def test_a_run_in_the_log_needs_no_zookeeper_to_be_published(
@@ -304,9 +307,9 @@ def test_what_was_written_and_never_decided_is_kept(
     kill_at(in_process, group, topic, "decided")
     registry.write(Delete(znodes.export_state(group)))
     warnings: list[str] = []
-    in_process(group, topic, max_messages=10, warn=warnings.append)
-    assert any("has files of a run that ZooKeeper does not know to be decided" in line for line in warnings)
-    assert len(destination.leftover_runs(group)) == 1
+    in_process(group, topic, max_messages=10, on_warning=warnings.append)
+    (left,) = destination.leftover_runs(group)
+    assert [str(warning) for warning in warnings if left in str(warning)]
     in_process(group, topic)
     assert len(messages_in(tmp_path / "out")) == 40
 
@@ -318,7 +321,7 @@ def test_of_what_the_same_export_reads_again_nothing_is_said(
     topic, group = forty
     kill_at(in_process, group, topic, "record written")
     warnings: list[str] = []
-    in_process(group, topic, warn=warnings.append)
+    in_process(group, topic, on_warning=warnings.append)
     assert warnings == []
     assert destination.leftover_runs(group) == []
     assert len(messages_in(tmp_path / "out")) == 40

@@ -131,15 +131,15 @@ def test_an_incompatible_schema_is_refused_before_anything_is_read(
     points: list[str] = []
     wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
     with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
-        in_process(group, topic, passed=points.append, **by(wrong))
+        in_process(group, topic, on_point=points.append, **by(wrong))
     produce(kafka, topic, [ProducerRecord(b"", None, 0)])
     for one, name in ((group, topic), (unique("another"), other)):
         with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
-            in_process(one, name, passed=points.append, **by(wrong))
+            in_process(one, name, on_point=points.append, **by(wrong))
     with pytest.raises(UsageError, match="has values by a schema"):
-        in_process(group, topic, passed=points.append)
+        in_process(group, topic, on_point=points.append)
     with pytest.raises(RefusedError, match="--value-format avro --value-schema FILE, and readers need one layout"):
-        in_process(group, topic, passed=points.append, **by(KEY, "json-schema"))
+        in_process(group, topic, on_point=points.append, **by(KEY, "json-schema"))
     assert points.count("planned") == 0
     assert files_in(out) == before
 
@@ -162,7 +162,7 @@ def test_of_two_first_exports_with_incompatible_schemas_one_is_refused(
             in_process(groups[1], topics[1], **by(schemas[1]))
 
     with pytest.raises(RefusedError, match=r"value\.id is string so far, and int32 in the schema"):
-        in_process(groups[0], topics[0], passed=second, **by(schemas[0]))
+        in_process(groups[0], topics[0], on_point=second, **by(schemas[0]))
     assert (destination.groups(), destination.leftover_runs(groups[0])) == ([groups[1]], [])
     assert len(list((tmp_path / "out/_zkgroup/columns").iterdir())) == 1
     assert problems(destination) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
+from zkgroup.export.run import range_tasks
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.tasks import export_task
 from zkgroup.export.tasks.parquet_files import TaskFiles
+from zkgroup.export.tasks.task_data import TaskSettings
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import decode_partition_state
 from zkgroup.protocol.names import TopicPartition
@@ -62,15 +65,13 @@ Export = Callable[..., list[PartitionSummary]]
 
 @pytest.fixture
 def export(three: Sandbox, tmp_path: Path) -> Export:
-    """``export(group, topic, passed=…, option=…)``, under a session of its own."""
+    """``export(group, topic, on_point=…)``, under a session of its own."""
 
-    def run(
-        group: str, topic: str, passed: Callable[[str], None] = lambda _: None, **options: float
-    ) -> list[PartitionSummary]:
+    def run(group: str, topic: str, on_point: Callable[[str], None] = lambda _: None) -> list[PartitionSummary]:
         kafka = KafkaSettings(three.bootstrap)
         with three.registry(timeout=30.0) as registry:
-            request = ExportRequest(group, tmp_path / "out", (topic,), begin="earliest", **options)  # type: ignore[arg-type]
-            return run_export(request, registry, lambda: kafka, passed=passed, runner=InProcess)
+            request = ExportRequest(group, tmp_path / "out", (topic,), begin="earliest")
+            return run_export(request, registry, lambda: kafka, on_point=on_point, runner=InProcess)
 
     return run
 
@@ -152,15 +153,17 @@ def test_a_broker_that_is_restarted_is_waited_for(
 @pytest.mark.parametrize("topic", [1], indirect=True)
 def test_one_partition_that_cannot_be_read_moves_none(
     three: Sandbox, registry: Registry, topic: str, export: Export, unique: Callable[[str], str],
-    in_the_middle: Callable[[Callable[[], object]], None], tmp_path: Path,
+    in_the_middle: Callable[[Callable[[], object]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A broker that stays away fails its partition's task, by name, and with it the run, whatever the other partition's
     task has done: nothing is left or committed. With the broker back the same command exports all."""
     group, dead = unique("group"), leader(registry, topic)
     in_the_middle(three.broker(dead).kill)
     try:
-        with pytest.raises(UnreachableError, match=f"{topic}-0"):
-            export(group, topic, silence_timeout=1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(range_tasks, "TaskSettings", partial(TaskSettings, silence_timeout=1.0))
+            with pytest.raises(UnreachableError, match=f"{topic}-0"):
+                export(group, topic)
         assert nothing_in(tmp_path)
         assert offsets(registry, group, topic) == [None, None]
     finally:
@@ -183,6 +186,6 @@ def test_a_zookeeper_that_is_restarted_is_waited_for(
         three.zookeeper.start(START_TIMEOUT)
 
     harms = [at(point, restart) for point in ("planned", "record written", "decided")]
-    rows = export(group, topic, passed=lambda point: [harm(point) for harm in harms] and None)
+    rows = export(group, topic, on_point=lambda point: [harm(point) for harm in harms] and None)
     assert [row.rows for row in rows] == [EACH, EACH]
     assert is_complete(registry, group, topic, tmp_path / "out")

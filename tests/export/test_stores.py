@@ -188,7 +188,7 @@ def test_killed_at_its_points_there_and_run_again(
 ) -> None:  # fmt: skip
     """The next export ends it all, and nobody sees a file before the decision."""
     points: Points = []
-    in_process(unique("group"), filled, root=parse_address(other("-all")), range_messages=10, passed=points.append)
+    in_process(unique("group"), filled, root=parse_address(other("-all")), range_messages=10, on_point=points.append)
     decided = points.index("decided")
     for point in ["planned", "files written", "record written", "decided", "published 2 of 4", "tidied up"]:
         assert point in points

@@ -35,7 +35,8 @@ from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination import table_format
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.table_format import CommittedTables
-from zkgroup.export.model.layout import TableKind, table_name
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import table_name
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -72,7 +73,7 @@ def test_killed_at_a_point_and_run_again(
     """SIGKILL as a point is passed: the table is the old one or the new one, and the next export ends it all."""
     points: Points = []
     group = unique("group")
-    brief_table_export(group, filled, passed=points.append)
+    brief_table_export(group, filled, on_point=points.append)
     is_complete_table(group, filled, tmp_path / "out")
     first = points.index("published for good")
     assert points.index("table 1 of 1 made") < points.index("files written")
@@ -191,7 +192,7 @@ def test_one_that_was_given_up_for_dead_does_no_harm(
 ) -> None:  # fmt: skip
     """An export is paused, another one commits its run to the table; then the first one wakes up."""
     group = unique("zombie")
-    with Paused(lambda passed: brief_table_export(group, filled, passed=passed), point) as first:
+    with Paused(lambda passed: brief_table_export(group, filled, on_point=passed), point) as first:
         lose_session(registry, cluster, group)
         brief_table_export(group, filled)
         is_complete_table(group, filled, tmp_path / "out")
@@ -218,7 +219,7 @@ def test_a_commit_that_is_done_and_not_answered(
             monkeypatch.setattr(library, name, unanswered)
 
     group = unique("unanswered")
-    table_export(group, filled, passed=spoil)
+    table_export(group, filled, on_point=spoil)
     is_complete_table(group, filled, tmp_path / "out")
 
 
@@ -237,10 +238,10 @@ def test_a_commit_that_is_not_done(
             monkeypatch.setattr(library, name, fail)
 
     with pytest.raises(ZkgroupError, match=r"cannot write the table .*: nobody answers"):
-        table_export(group, filled, passed=spoil)
+        table_export(group, filled, on_point=spoil)
     monkeypatch.undo()
     points: Points = []
-    table_export(group, filled, passed=points.append)
+    table_export(group, filled, on_point=points.append)
     assert "runner started" not in points
     is_complete_table(group, filled, tmp_path / "out")
 
@@ -260,11 +261,9 @@ def test_a_run_that_no_table_takes_is_given_up(
         patch.setattr(library, name, fail)
         with pytest.raises(ZkgroupError, match="it may not be written"):
             lake.more()
-    warnings: list[str] = []
-    lake.export(lake.group, abandon=True, warn=warnings.append)
-    assert [warning.rpartition("; ")[2] for warning in warnings] == [
-        "the group has passed none of it, so the next export reads its messages again"
-    ]
+    warnings: list[Any] = []
+    lake.export(lake.group, abandon=True, on_warning=warnings.append)
+    assert [warning.lost for warning in warnings] == [()]
     assert read(in_process(lake.group, lake.topic, root=tmp_path / "elsewhere", max_messages=5)) == [(20, 25)]
     assert read(lake.export(lake.group, lake.topic, on_mismatch="lake")) == [(20, 30)]
     assert lake.offsets() == list(range(30))
@@ -300,7 +299,7 @@ def test_commits_of_others_come_between(
 ) -> None:  # fmt: skip
     """A commit that another writer was faster than is tried again, on top of that one's."""
     group, tries = unique("between"), list[int]()
-    table_export(group, filled, passed=_other_writer(monkeypatch, kind, tmp_path / "out", filled, tries, most=2))
+    table_export(group, filled, on_point=_other_writer(monkeypatch, kind, tmp_path / "out", filled, tries, most=2))
     assert tries == [0, 1, 2]
     is_complete_table(group, filled, tmp_path / "out")
 
@@ -316,13 +315,13 @@ def test_commits_of_others_come_first_all_the_time(
     with pytest.raises(
         ZkgroupError, match=r"other writers commit to the table .* all the time: 4 tries .*: pause them"
     ):
-        table_export(group, filled, passed=_other_writer(monkeypatch, kind, tmp_path / "out", filled, tries, most=4))
+        table_export(group, filled, on_point=_other_writer(monkeypatch, kind, tmp_path / "out", filled, tries, most=4))
     assert len(seen) == 3
     assert tries == [0, 1, 2, 3]
     assert all(0 < pause < 1 for pause in seen)
     monkeypatch.undo()
     points: Points = []
-    table_export(group, filled, passed=points.append)
+    table_export(group, filled, on_point=points.append)
     assert "runner started" not in points
     is_complete_table(group, filled, tmp_path / "out")
 
@@ -339,7 +338,7 @@ def test_what_fails_before_the_decision_leaves_an_empty_table(
 
     group = unique("group")
     with pytest.raises(ZkgroupError, match="on purpose"):
-        table_export(group, filled, passed=fail)
+        table_export(group, filled, on_point=fail)
     assert walked_table(kind, tmp_path / "out", filled).rows() == []
     assert not list((tmp_path / "out").rglob("*.parquet"))
     table_export(group, filled)
@@ -360,9 +359,9 @@ def test_a_run_of_several_topics_is_finished(
             raise ZkgroupError("on purpose")
 
     with pytest.raises(ZkgroupError, match="on purpose"):
-        table_export(group, *topics, passed=stop)
+        table_export(group, *topics, on_point=stop)
     points: Points = []
-    table_export(group, *topics, passed=points.append)
+    table_export(group, *topics, on_point=points.append)
     assert [point for point in points if point.startswith("table")] == ["table 1 of 1 committed"]
     for topic in topics:
         assert len(walked_table(kind, tmp_path / "out", topic).rows()) == 20
@@ -381,7 +380,7 @@ def test_a_table_that_was_compacted_goes_on(lake: TableLake) -> None:
     lake.table.compact(KEEPS)
     assert len(lake.table.files()) == 1
     assert problems(lake.destination) == []
-    assert lake.more(passed=compact) == [(20, 30)]
+    assert lake.more(on_point=compact) == [(20, 30)]
     assert lake.more() == [(30, 40)]
     assert lake.offsets() == list(range(40))
     lake.table.compact(KEEPS)
@@ -459,7 +458,7 @@ def test_a_rollback_while_an_export_runs_is_refused(lake: TableLake, point: str)
             undo.append(lake.table.step_back())
 
     with pytest.raises(RefusedError, match=r"was rolled back, dropped or replaced while it was exported"):
-        lake.more(passed=roll_back)
+        lake.more(on_point=roll_back)
     assert lake.offsets() == list(range(10))
     undo[0]()
     lake.export(lake.group, lake.topic)
@@ -475,7 +474,7 @@ def test_a_rollback_before_a_run_is_finished_is_said_at_once(lake: TableLake) ->
             raise ZkgroupError("on purpose")
 
     with pytest.raises(ZkgroupError, match="on purpose"):
-        lake.more(passed=stop)
+        lake.more(on_point=stop)
     lake.table.step_back()
     with pytest.raises(
         RefusedError, match=rf"the table of {lake.topic} was rolled back, dropped or replaced meanwhile"
@@ -517,13 +516,13 @@ def test_a_run_that_cannot_be_committed_is_given_up(lake: TableLake) -> None:
 
     dropped = r"was rolled back, dropped or replaced while it was exported"
     with pytest.raises(RefusedError, match=dropped):
-        lake.more(passed=drop)
+        lake.more(on_point=drop)
     with pytest.raises(RefusedError, match=dropped):
         lake.export(lake.group, lake.topic)
     warnings: list[str] = []
-    lake.export(lake.group, abandon=True, warn=warnings.append)
+    lake.export(lake.group, abandon=True, on_warning=warnings.append)
     assert warnings
-    assert all("is not in the table of" in warning for warning in warnings)
+    assert all("is not in the table of" in str(warning) for warning in warnings)
     with pytest.raises(MismatchError, match=r"the table was rolled back"):
         lake.export(lake.group, lake.topic)
     assert read(lake.export(lake.group, lake.topic, on_mismatch="lake")) == [(0, 30)]

@@ -41,7 +41,7 @@ def test_a_second_group_is_refused_by_the_first_ones_name(
     in_process(group, topic, max_messages=10)
     points: list[str] = []
     with pytest.raises(OwnedError, match=f"topic {topic} in .* belongs to group {group}") as raised:
-        in_process(other, topic, passed=points.append)
+        in_process(other, topic, on_point=points.append)
     assert f"--take-over {group}" in str(raised.value.remedy)
     assert points == []
     assert len(messages_in(tmp_path / "out")) == 10
@@ -72,7 +72,7 @@ def test_two_groups_at_once(
 ) -> None:
     """Both have begun when neither owns the topic: the first to decide does, the other one is refused."""
     topic, group = forty
-    with Paused(lambda passed: in_process(group, topic, passed=passed), "files written") as first:
+    with Paused(lambda passed: in_process(group, topic, on_point=passed), "files written") as first:
         in_process(other, topic)
         with pytest.raises(OwnedError, match=f"belongs to group {other}"):
             first.finish()
@@ -86,7 +86,7 @@ def test_nothing_is_taken_over_from_an_export_under_way(
     """It is finished first."""
     topic, group = forty
     in_process(group, topic, max_messages=10)
-    with Paused(lambda passed: in_process(group, topic, passed=passed), "record written") as first:
+    with Paused(lambda passed: in_process(group, topic, on_point=passed), "record written") as first:
         with pytest.raises(RefusedError, match=f"an export of group {group} is under way"):
             in_process(other, topic, take_over=group)
         first.finish()

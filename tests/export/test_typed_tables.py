@@ -27,7 +27,8 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import TableKind, table_name
+from zkgroup.export.model.choices import TableKind
+from zkgroup.export.model.layout import table_name
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
@@ -194,9 +195,9 @@ def test_what_stops_while_it_widens_a_table_is_finished(
             patch.setattr("pyiceberg.table.update.snapshot._FastAppendFiles.append_data_file", stop)
             patch.setattr(DeltaTable, "create_write_transaction", stop)
         with pytest.raises(ZkgroupError, match="on purpose"):
-            lake.more(kind, topic, LONGER, new, passed=stop)
+            lake.more(kind, topic, LONGER, new, on_point=stop)
     points: Points = []
-    assert lake.more(kind, topic, OLD, passed=points.append) == 1
+    assert lake.more(kind, topic, OLD, on_point=points.append) == 1
     assert "runner started" not in points
     assert lake.values(kind, topic) == [{"id": 1, "inner": {"a": 0.5, "b": None}, "c": None}, new]
 
@@ -215,7 +216,7 @@ def test_a_table_that_another_engine_changes_before_a_run_is_finished(
             raise ZkgroupError("on purpose")
 
     with pytest.raises(ZkgroupError, match="on purpose"):
-        lake.more(kind, topic, LONGER, new, passed=stop)
+        lake.more(kind, topic, LONGER, new, on_point=stop)
     if kind == "delta":
         field = Field("value", StructType([Field("c", PrimitiveType("long"))]))
         lake.table(kind, topic).alter.add_columns([field])
@@ -241,7 +242,7 @@ def test_what_a_table_cannot_hold_is_refused_before_anything_is_read(
     points: Points = []
     for kind in ("delta", "iceberg"):
         topic, lake.out = make_topic(), lake.out.parent / kind
-        where = {"root": lake.out, "passed": points.append}
+        where = {"root": lake.out, "on_point": points.append}
         lake.more(kind, topic, OLD, {"id": 1, "inner": {"a": 0.5}}, root=lake.out)
         before = files_in(lake.out)
         wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
@@ -284,7 +285,7 @@ def test_a_schema_that_another_engine_has_changed(lake: Lake, make_topic: Callab
     assert lake.more("delta", delta, OLD, old, root=lake.out) == 1
     assert lake.values("delta", delta) == [old | {"c": None}] * 2
     with pytest.raises(RefusedError, match=r"in column value: value\.c is int64 so far, and string in the schema"):
-        lake.more("delta", delta, newer, b"", root=lake.out, passed=points.append)
+        lake.more("delta", delta, newer, b"", root=lake.out, on_point=points.append)
 
     iceberg, lake.out = make_topic(), lake.out.parent / "iceberg"
     lake.more("iceberg", iceberg, OLD, old, root=lake.out)
@@ -296,7 +297,7 @@ def test_a_schema_that_another_engine_has_changed(lake: Lake, make_topic: Callab
     with lake.table("iceberg", iceberg).update_schema() as update:
         update.rename_column("value.inner.a", "b")
     with pytest.raises(RefusedError, match=r"has no column value\.inner\.a any more"):
-        lake.more("iceberg", iceberg, OLD, b"", root=lake.out, passed=points.append)
+        lake.more("iceberg", iceberg, OLD, b"", root=lake.out, on_point=points.append)
     assert points.count("planned") == 0
 
 

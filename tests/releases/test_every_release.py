@@ -179,7 +179,7 @@ def test_exporting(broker: Broker, tmp_path: Path) -> None:
     topic, group = broker.topic(40), fresh_name("group")
     for count in (40, 60):
         wish = ExportRequest(group, topics=(topic,), root=tmp_path, begin="earliest")
-        parts = run_export(wish, broker.registry, lambda: broker.kafka, warn=lambda _: None, runner=InProcess)
+        parts = run_export(wish, broker.registry, lambda: broker.kafka, on_warning=lambda _: None, runner=InProcess)
         assert sum(part.rows for part in parts) == (40 if count == 40 else 20)
         if count == 40:
             broker.fill(topic, 20, 40)

@@ -31,8 +31,8 @@ none                the record in ``log/G``, files           removes ``runs/G/RU
 - **A joined export** (``run.export_member``) moves the offsets in the transaction that decides, on condition that its
   owner nodes are those that it has marked. So no member's commit can come between decision and commit.
 
-Each step is also a *point*: ``run_export(passed=…)`` is called at each. Tests find all points so, and kill the process
-there.
+Each step is also a *point*: ``run_export(on_point=…)`` is called at each. Tests find all points so, and kill the
+process there.
 
 The folders are layers:
 

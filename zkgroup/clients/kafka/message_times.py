@@ -40,6 +40,7 @@ from zkgroup.clients.kafka.fetcher import offset_of, partition_at
 from zkgroup.clients.kafka.log_offsets import offsets_for_times, partition_error
 from zkgroup.clients.kafka.range_reader import PASSING, range_consumer
 from zkgroup.clients.kafka.responses import MessageAge, MessageAges, TimeOffsets
+from zkgroup.errors import Notice
 from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -94,14 +95,14 @@ def offsets_since(
     logs: Mapping[TopicPartition, tuple[int, int]],
     millis: int,
     timeout: float,
-    on_warning: Callable[[str], None] = log.warning,
+    on_warning: Callable[[Notice], None] = log.warning,
     what: str = "starts at",
 ) -> dict[TopicPartition, int]:
-    """As ``first_since``, but an offset within each log. ``on_warning`` gets a text for each doubt, "PARTITION ``what``
-    OFFSET: …"; by default it is logged as a warning."""
+    """As ``first_since``, but an offset within each log. ``on_warning`` gets a notice for each doubt,
+    "PARTITION ``what`` OFFSET: …"; by default it is logged as a warning."""
     found = first_since(settings, logs, millis, timeout)
     for partition, doubt in found.doubts.items():
-        on_warning(f"{partition} {what} {found.offsets[partition]}: {doubt}")
+        on_warning(Notice(f"{partition} {what} {found.offsets[partition]}: {doubt}"))
     # For brokers without a time index "none" means: before the first segment.
     nothing = 0 if found.by_segments else 1
     return {

@@ -37,7 +37,7 @@ from zkgroup.protocol.operations import (
 _WAIT: Final = 1.0  # seconds
 
 
-class TransactionRefused(ZkgroupError):
+class TransactionRefusedError(ZkgroupError):
     """A transaction was not applied. ``index`` is the operation that failed."""
 
     def __init__(self, index: int, path: str, failure: Failure) -> None:
@@ -186,14 +186,14 @@ class Registry:
     def transaction(self, ops: Sequence[Create | SetData | Delete | Check]) -> None:
         """Apply ``ops`` all or none.
 
-        Raises ``TransactionRefused`` where an operation failed, ``UnreachableError`` where the connection was lost:
+        Raises ``TransactionRefusedError`` where an operation failed, ``UnreachableError`` where the connection is lost:
         then it may or may not have been applied, and the caller must read the nodes.
         """
         failure = self._round([Transaction(tuple(ops))], time.monotonic() + self.timeout)[0]
         if isinstance(failure, Failure):
             if failure.index is None:
                 raise self._gone()
-            raise TransactionRefused(failure.index, ops[failure.index].path, failure)
+            raise TransactionRefusedError(failure.index, ops[failure.index].path, failure)
 
 
 def _why_none_answers(servers: Sequence[Endpoint]) -> str:

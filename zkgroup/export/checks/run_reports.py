@@ -8,13 +8,14 @@ from functools import partial
 from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.export.destination.run_log import Destination, LogEntry
 from zkgroup.export.model.accounting import total
-from zkgroup.export.model.run_record import DamagedDocumentError, Pointer, RunRecord, decode_pointer
+from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord
 from zkgroup.export.planning.group_state import child_names
 from zkgroup.export.run.claim import read_holder
 from zkgroup.export.stores.store import map_parallel
+from zkgroup.groups.changes.export_znodes import Pointer, decode_pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
 
@@ -34,15 +35,16 @@ class StatusRow:
     pid: int | None
     since: int | None
     output: str | None
-    advice: str
+    advice: Notice | Remedy
 
 
 _AGAIN: Final = {
-    "planning": "run the same command again",
-    "planned": "run the same command again: it plans anew; nothing was decided",
-    "decided": "run the same command again: it publishes and commits what was read",
+    "planning": Remedy("run the same command again"),
+    "planned": Remedy("run the same command again: it plans anew; nothing was decided"),
+    "decided": Remedy("run the same command again: it publishes and commits what was read"),
 }
-_LEFT: Final = "the next export removes it, unless it was written to the end"
+_WAIT: Final = Remedy("wait until it is done")
+_LEFT: Final = Remedy("the next export removes it, unless it was written to the end")
 
 
 def status(registry: Registry, group: str | None = None, destination: Destination | None = None) -> list[StatusRow]:
@@ -61,14 +63,14 @@ def _status_row(registry: Registry, group: str, node: object, destination: Desti
     """The state that the ``node`` of a group's pointer and its lock have; None where nothing is under way."""
     path = znodes.export_state(group)
     pointer: Pointer | None = None
-    unreadable = ""
+    unreadable: Notice | None = None
     if isinstance(node, Node):
         try:
             pointer = decode_pointer(path, node.data)
         except ZkgroupError as error:
-            unreadable = str(error)
+            unreadable = Notice(error.message, error.remedy)
     elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
-        unreadable = f"znode {path} cannot be read: {node.code.value}"
+        unreadable = Notice(f"znode {path} cannot be read: {node.code.value}")
     holder = read_holder(registry, group) if isinstance(node, Node) or unreadable else None
     if holder is None and pointer is None and not unreadable:
         left = destination.leftover_runs(group) if destination is not None else []
@@ -87,7 +89,7 @@ def _status_row(registry: Registry, group: str, node: object, destination: Desti
         pid,
         since,
         pointer.output if pointer is not None else None,
-        unreadable or ("wait until it is done" if holder is not None and not is_killed else _AGAIN[step]),
+        unreadable or (_WAIT if holder is not None and not is_killed else _AGAIN[step]),
     )
 
 
@@ -113,15 +115,17 @@ class RunRow:
 
 
 def history(
-    destination: Destination, groups: Sequence[str] | None = None, warn: Callable[[str], None] = lambda _: None
+    destination: Destination,
+    groups: Sequence[str] | None = None,
+    on_damaged: Callable[[DamagedDocumentError], None] = lambda _: None,
 ) -> Iterator[RunRow]:
-    """The runs of all groups or of these, the oldest first. ``warn`` receives damaged records."""
+    """The runs of all groups or of these, the oldest first. ``on_damaged`` receives what is wrong with records."""
     for group in destination.groups() if groups is None else groups:
         for entry, found in map_parallel(
             partial(_read, destination, group), destination.entries(group, is_checked=False)
         ):
             if isinstance(found, DamagedDocumentError):
-                warn(str(found))
+                on_damaged(found)
                 yield RunRow(entry.run, group, None, "damaged")
             else:
                 yield _run_row(found)

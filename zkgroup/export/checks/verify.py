@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, Remedy, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, ZkgroupError
 from zkgroup.export.destination.coverage import (
     ExpectedFile,
     ExpectedFiles,
@@ -29,7 +29,7 @@ from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import LostRange
 from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, damaged
 from zkgroup.export.planning import group_state
-from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command
+from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command, status_command
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.stores.store import map_parallel
 from zkgroup.protocol.names import TopicPartition
@@ -44,7 +44,7 @@ Mend = Literal["backfill", "mismatch", "export", "file", "person", "table"]
 class VerifyRow:
     """A partition of a log: the offsets ``[start, end)`` that records account for, as ``rows`` and ``undecodable`` ones
     in ``files``, ``gaps`` (offsets that are no messages) and ``skipped`` (passed over); or a ``problem`` with what
-    ``group`` may do."""
+    ``group`` may do, and the ``remedy`` for what is of no partition."""
 
     topic: str | None
     partition: int | None
@@ -58,6 +58,7 @@ class VerifyRow:
     problem: str | None = None
     group: str | None = None
     mend: Mend | None = None
+    remedy: Remedy | None = None
 
 
 class _LogKey(NamedTuple):
@@ -83,11 +84,11 @@ class _Account:
 def verify(
     destination: Destination,
     committed: Mapping[str, Mapping[TopicPartition, int | None]] | None = None,
-    note: Callable[[str], None] = lambda _: None,
+    on_note: Callable[[Notice], None] = lambda _: None,
 ) -> list[VerifyRow]:
     """One row for each partition, then its problems, then those of no partition. ``committed``: what groups have
-    committed, where that is to be compared, too. ``note`` receives observations that are no problem."""
-    verification = _Verification(destination, note)
+    committed, where that is to be compared, too. ``on_note`` receives observations that are no problem."""
+    verification = _Verification(destination, on_note)
     verification.read_records()
     verification.check_tables()
     verification.check_files()
@@ -101,9 +102,9 @@ class _Verification:
     """What records say, and what is wrong with it. ``newest``: of each group; ``tags``: of each topic's latest log;
     ``others``: problems of no partition."""
 
-    def __init__(self, destination: Destination, note: Callable[[str], None]) -> None:
+    def __init__(self, destination: Destination, on_note: Callable[[Notice], None]) -> None:
         self._destination = destination
-        self._note = note
+        self._on_note = on_note
         self._accounts: dict[_LogKey, _Account] = {}
         self._expected = ExpectedFiles()
         self.newest: dict[str, RunRecord] = {}
@@ -119,8 +120,9 @@ class _Verification:
             self._report(error)
         self._tables = open_format(destination, layout)
 
-    def _report(self, error: object, group: str | None = None) -> None:
-        self._others.append(VerifyRow(None, None, None, None, problem=str(error), group=group, mend="person"))
+    def _report(self, why: ZkgroupError | Notice, group: str | None = None) -> None:
+        row = VerifyRow(None, None, None, None, problem=why.message, remedy=why.remedy, group=group, mend="person")
+        self._others.append(row)
 
     def _account(self, partition: TopicPartition, tag: str | None, group: str) -> _Account:
         return self._accounts.setdefault(_LogKey(*partition, tag or ""), _Account(group))
@@ -148,7 +150,8 @@ class _Verification:
                     self._unfinished.add(run)
                 else:
                     work = destination.work(group, run)
-                    self._note(f"{work} is of a run that is under way, or was killed: see --status")
+                    see = Remedy("see its state", status_command(group))
+                    self._on_note(Notice(f"{work} is of a run that is under way, or was killed", see))
         known = [coverage for record in self.newest.values() for coverage in record.coverage.items()]
         for topic, coverage in sorted(known, key=lambda item: item[1].identity.czxid):
             self._tags[topic] = coverage.identity.tag
@@ -226,12 +229,12 @@ class _Verification:
             for topic in topics or ():
                 self._compare_rows(tables, topic, [item for item in finished if item[0].topic == topic])
             return
-        unnamed = "is in no record: restore the record, or move it out of the destination"
+        unnamed, remedy = "is in no record", Remedy("restore the record, or move it out of the destination")
         if any(row.group is not None for row in self._others):
-            unnamed = "is in no record that can be read: restore the damaged one first"
+            unnamed, remedy = f"{unnamed} that can be read", Remedy("restore the damaged one first")
         for file in files:
             if file.name not in expected.files and is_read(file.name):
-                self._report(f"{file.name} {unnamed}")
+                self._report(Notice(f"{file.name} {unnamed}", remedy))
 
     def _enter_file(self, one: ExpectedFile, problems: Sequence[str]) -> None:
         is_newest = one.run not in self._unfinished and self._tags.get(one.file.topic) == one.tag
@@ -277,7 +280,7 @@ class _Verification:
             where = "has no offset" if offset is None else f"is at {offset}"
             if newest.joined and offset is not None and offset > end:
                 ahead = "ahead of its export, which shared the group with other members"
-                self._note(f"{partition}: the group {where}, {ahead}")
+                self._on_note(Notice(f"{partition}: the group {where}, {ahead}"))
                 continue
             low, high = sorted((end, end if offset is None else offset))
             why = f"group {group} {where}, and its exports end at {end}"
@@ -316,12 +319,12 @@ def _rows_of(log: _LogKey, account: _Account) -> Iterator[VerifyRow]:
 
 
 def read_committed(
-    registry: Registry, group: str, newest: RunRecord, warn: Callable[[str], None]
+    registry: Registry, group: str, newest: RunRecord, on_warning: Callable[[Notice], None]
 ) -> dict[TopicPartition, int | None]:
     """What a group has committed of the partitions that it has exported, as far as their topics are the same logs.
     Raises ``RefusedError`` where the record is of another cluster, ``MalformedZnodeError`` for an offset that is
     none."""
-    state = GroupState(registry, group, warn)
+    state = GroupState(registry, group, on_warning)
     if newest.cluster not in state.clusters():
         raise RefusedError(
             f"the exports of group {group} are of another cluster ({newest.cluster})", "name that cluster"

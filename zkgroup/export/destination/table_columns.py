@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from zkgroup.export.model.layout import TableKind
+from zkgroup.export.model.choices import TableKind
 from zkgroup.schemas.column_types import widen
 from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
 

@@ -94,10 +94,10 @@ class TableFormat:
         """The topics of a run whose tables do not have it."""
         return list(record.topics)
 
-    def make(self, topics: Sequence[str], schema: Any, passed: Callable[[str], None]) -> None:
+    def make(self, topics: Sequence[str], schema: Any, on_point: Callable[[str], None]) -> None:
         """Make the tables of these topics that are not there, without rows."""
 
-    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
+    def commit(self, record: RunRecord, schema: Callable[[], Any], on_point: Callable[[str], None]) -> None:
         """Make the files of a run, which have their final names, parts of the tables, with the offsets where it ends;
         may be repeated. Raises ``RefusedError`` where a table was rolled back since the run was planned."""
 
@@ -242,20 +242,20 @@ class CommittedTables(TableFormat, ABC):
         self._opened.clear()
         return [topic for topic in record.topics if not self._has(record, topic)]
 
-    def make(self, topics: Sequence[str], schema: Any, passed: Callable[[str], None]) -> None:
+    def make(self, topics: Sequence[str], schema: Any, on_point: Callable[[str], None]) -> None:
         for number, topic in enumerate(topics, 1):
             if self._open(topic) is None:
                 self._create(topic, schema)
                 self._opened.clear()
-                passed(f"table {number} of {len(topics)} made")
+                on_point(f"table {number} of {len(topics)} made")
 
-    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
+    def commit(self, record: RunRecord, schema: Callable[[], Any], on_point: Callable[[str], None]) -> None:
         for number, topic in enumerate(record.topics, 1):
             made = schema()
             if not record.bases.get(topic):
-                self.make([topic], made, passed)  # it was there before the run was decided, and may have been dropped
+                self.make([topic], made, on_point)  # it was there before the run was decided, and may have been dropped
             self._commit(record, topic, made)
-            passed(f"table {number} of {len(record.topics)} committed")
+            on_point(f"table {number} of {len(record.topics)} committed")
 
     def _commit(self, record: RunRecord, topic: str, schema: Any) -> None:
         for left in reversed(range(self.tries)):

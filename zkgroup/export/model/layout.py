@@ -32,6 +32,7 @@ from zoneinfo import ZoneInfo
 from zkgroup.clients.kafka.message_contents import END_OF_TIME, FieldFormat
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.address import Address
+from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.schemas.field_schema import SCHEMA_FORMATS
 
@@ -41,8 +42,6 @@ PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
 #: Date and hour of messages without a usable time.
 NO_DATE: Final = "0001-01-01"
 NO_HOUR: Final = "-1"
-#: Plain Parquet, or a table a topic.
-TableKind = Literal["parquet", "delta", "iceberg"]
 #: Of Iceberg tables, where none is named.
 NAMESPACE: Final = "kafka"
 #: Days or hours since 1970 on the zone's clock; None: no usable timestamp.

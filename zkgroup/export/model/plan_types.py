@@ -9,9 +9,6 @@ from zkgroup.export.model.accounting import Interval
 from zkgroup.protocol.names import TopicPartition
 
 Begin = Literal["earliest", "latest"]
-#: Where to continue a partition about which group and destination disagree: nowhere (refuse), where the destination
-#: ends, at the group's offset, or not at all in this export.
-OnMismatch = Literal["fail", "lake", "group", "skip"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,4 @@
-"""A run: what it does (in memory), its record in the destination's log, and the pointer to it in ZooKeeper;
-both as JSON.
+"""A run: what it does (in memory), and its record in the destination's log, as JSON.
 
 Times are milliseconds since 1970. Offsets are the next one to read, intervals exclude their end.
 
@@ -15,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec.json import Decoder
@@ -28,7 +27,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
 
 Kind = Literal["export", "backfill"]
-State = Literal["planned", "decided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +159,6 @@ class RunRecord:
     bases: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """The data of ``/consumers/GROUP/zkgroup/export``. ``output``: the destination, as it is shown. ``record``: the
-    SHA-256 of the record, once it is decided. ``offsets``: the offsets of a decided run, for ``--abandon``: topic →
-    partition → [start, end); None where that is too much for a node."""
-
-    state: State
-    run: str
-    output: str
-    record: str | None = None
-    offsets: Mapping[str, Mapping[int, Interval]] | None = None
-
-
 def ranges_by_part(parts: Iterable[RecordPart], files: Iterable[RecordFile]) -> list[list[tuple[str, Slice]]]:
     """The ranges that ``files``, named, hold of each part."""
     by_partition: dict[TopicPartition, list[tuple[Slice, str]]] = {}
@@ -204,7 +189,7 @@ FORMAT: Final = 1
 T = TypeVar("T")
 _WHY: Final = 200  # characters
 # Made once: where two threads ask msgspec for a type for the first time, the process may end.
-_RECORD, _POINTER = Decoder(RunRecord), Decoder(Pointer)
+_RECORD = Decoder(RunRecord)
 LAYOUTS, COLUMNS, _KEYS = Decoder(Layout), Decoder(ColumnTypes), Decoder(dict[str, msgspec.Raw])
 
 
@@ -222,35 +207,17 @@ def digest(data: bytes) -> str:
 
 
 def encode_record(record: RunRecord) -> bytes:
-    document = {"format": FORMAT, **_plain(record)}
+    document = {"format": FORMAT, **{name: getattr(record, name) for name in record.__dataclass_fields__}}
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def decode_record(name: str, data: bytes) -> RunRecord:
     """Read a record; ``name`` is for messages. Raises ``DamagedDocumentError``."""
-    return _decode(name, data, _RECORD)
-
-
-def encode_pointer(pointer: Pointer) -> bytes:
-    """The znode's data."""
-    return msgspec.json.encode({"format": FORMAT, **_plain(pointer)})
-
-
-def decode_pointer(path: str, data: bytes) -> Pointer | None:
-    """None where the node has no data: no run is under way. Raises ``DamagedDocumentError``."""
-    return _decode(f"znode {path}", data, _POINTER) if data else None
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-def _decode(name: str, data: bytes, decoder: Decoder[T]) -> T:
     found = decode_document(name, data, _KEYS).get("format")
     if found is None or bytes(found) != b"%d" % FORMAT:
         version = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
         raise damaged(name, f"has {version}; this release reads {FORMAT}")
-    return decode_document(name, data, decoder)
+    return decode_document(name, data, _RECORD)
 
 
 def decode_document(name: str, data: bytes, decoder: Decoder[T]) -> T:

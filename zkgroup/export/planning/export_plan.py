@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError
 from zkgroup.export.destination.coverage import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.run_log import Destination, Owner
 from zkgroup.export.destination.table_format import CommittedTables, TableFormat
 from zkgroup.export.model.accounting import Interval, subtract, union
+from zkgroup.export.model.choices import OnMismatch
 from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import (
     ExportPlan,
     LostRange,
-    OnMismatch,
     PartitionFacts,
     PartitionPlan,
 )
@@ -201,13 +201,13 @@ def plan_backfill(
     identities: Mapping[str, TopicIdentity],
     owners: Mapping[str, Sequence[Owner]],
     isolation: str,
-    warn: Callable[[str], None],
+    on_warning: Callable[[Notice], None],
 ) -> tuple[ExportPlan, frozenset[str]]:
     """What is to be filled, of partitions with these ``facts``; and the names of the files in records.
 
     Raises ``UsageError`` for bounds that name no place, ``NotFoundError`` for a group that has read nothing of it,
-    ``RefusedError`` where a file that no record names may hold what is missing, and as ``make_backfill``. ``warn``
-    receives what cannot be filled.
+    ``RefusedError`` where a file that no record names may hold what is missing, and as ``make_backfill``.
+    ``on_warning`` receives what cannot be filled.
     """
     if request.start.kind == "committed":
         raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
@@ -237,18 +237,18 @@ def plan_backfill(
         sources[one.file] = known
     if earlier:
         gone = sorted(earlier)
-        warn(f"{listed(gone)} {are(len(gone))} missing, of an earlier log of the topic: they cannot be written again")
+        what = f"{listed(gone)} {are(len(gone))} missing, of an earlier log of the topic"
+        on_warning(Notice(f"{what}: they cannot be written again"))
     if sources:
         _refuse_unknown(destination, there, expected)
     if lost and (request.max_messages is not None or request.max_bytes is not None):
-        warn("files that are missing are written again as a whole, and left out here: leave --max-… out")
+        what = f"{listed(sorted(sources), most=3)} {are(len(sources))} missing, and not written again"
+        on_warning(Notice(what, Remedy("leave --max-messages and --max-bytes out: a file is written as a whole")))
         lost = {}
     sizes = {name: known.file.bytes for name, known in expected.files.items()}
     if changed := sorted(name for name, size in sizes.items() if there.get(name, size) != size):
-        warn(
-            f"{listed(changed)} {are(len(changed))} not of the size in the record, and count as there: move "
-            "what is damaged out of the destination to have it written again"
-        )
+        what = f"{listed(changed)} {are(len(changed))} not of the size in the record, and count as there"
+        on_warning(Notice(what, Remedy("move what is damaged out of the destination to have it written again")))
     plan = make_backfill(
         request.group,
         destination.store.uri,
@@ -261,12 +261,12 @@ def plan_backfill(
     return plan, frozenset(expected.files)
 
 
-def as_exported(kafka: KafkaSettings, newest: RunRecord | None, warn: Callable[[str], None]) -> KafkaSettings:
+def as_exported(kafka: KafkaSettings, newest: RunRecord | None, on_warning: Callable[[Notice], None]) -> KafkaSettings:
     """Settings that take the messages of transactions as the group's newest run did, where they do not say it."""
     if newest is None or "isolation.level" in kafka.properties:
         return kafka
     if newest.isolation != "read_committed":
-        warn(f"--isolation {newest.isolation}, as in the group's last export here")
+        on_warning(Notice(f"--isolation {newest.isolation}, as in the group's last export here"))
     return kafka.with_isolation(newest.isolation)
 
 

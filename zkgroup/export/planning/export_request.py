@@ -15,8 +15,9 @@ from zkgroup.clients.schema_registry import RegistrySettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.model.accounting import Interval
 from zkgroup.export.model.address import Address
+from zkgroup.export.model.choices import OnMismatch
 from zkgroup.export.model.layout import LayoutOptions, refuse_place
-from zkgroup.export.model.plan_types import Begin, OnMismatch
+from zkgroup.export.model.plan_types import Begin
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.file_formats import Wanted
@@ -143,9 +144,9 @@ class ExportRequest:
     nothing explains, is a recorded gap. ``take_over``: the group that owned the topics so far. ``abandon``: give up a
     decided run whose destination is lost, and do nothing else. ``join``: be a member of the group with these settings,
     and export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
-    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``silence_timeout``: seconds without a
-    message after which a task asks what is wrong. ``range_messages``: about how many one task reads. ``schemas``: of
-    keys and values, where ``layout`` names a format with one; ``registry``: of those without a text.
+    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``range_messages``: about how many
+    one task reads. ``schemas``: of keys and values, where ``layout`` names a format with one; ``registry``: of those
+    without a text.
     """
 
     group: str
@@ -170,7 +171,6 @@ class ExportRequest:
     schemas: FieldSchemas = field(default_factory=FieldSchemas)
     registry: RegistrySettings | None = None
     target_bytes: int = TARGET_BYTES
-    silence_timeout: float = 30.0
     range_messages: int = RANGE_MESSAGES
 
     def __post_init__(self) -> None:

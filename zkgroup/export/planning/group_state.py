@@ -12,7 +12,7 @@ from zkgroup.clients.kafka.message_times import offsets_since
 from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.topic_metadata import cleanup_policies
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, Notice, RefusedError, ZkgroupError, did_you_mean
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.export_request import COMMITTED, LATEST, Bound
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 
 class GroupState:
-    """One group, through one registry. ``warn`` receives warnings; used by one thread."""
+    """One group, through one registry. Used by one thread."""
 
-    def __init__(self, registry: Registry, group: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, registry: Registry, group: str, on_warning: Callable[[Notice], None]) -> None:
         self._registry = registry
         self.group = group
-        self._warn = warn
+        self._on_warning = on_warning
 
     def select_topics(self, named: Sequence[str], whitelist: TopicFilter | None) -> dict[str, tuple[int, ...]]:
         """The topics to export, each with its partitions.
@@ -55,7 +55,8 @@ class GroupState:
                 remedy = did_you_mean(self.group, names, "name the topics, and say with --from where to begin")
                 raise NotFoundError(f"group {self.group} has no committed offsets in ZooKeeper", remedy)
             for topic in sorted(known - there):
-                self._warn(f"group {self.group} has offsets of topic {topic}, which does not exist: it is left out")
+                what = f"group {self.group} has offsets of topic {topic}, which does not exist: it is left out"
+                self._on_warning(Notice(what))
             wanted = known & there
         nodes = self._registry.read([Get(znodes.topic(topic)) for topic in sorted(wanted)])
         partitions = {
@@ -134,8 +135,8 @@ class GroupState:
         stored = read_committed(self._registry, self.group, partitions)
         committed = {partition: one.offset for partition, one in stored.items() if one.offset is not None}
         logs = self._logs(partitions, committed, kafka, timeout)
-        begins = _resolve(begin, logs, kafka, timeout, self._warn, "starts at")
-        ends = _resolve(until, logs, kafka, timeout, self._warn, "is exported up to")
+        begins = _resolve(begin, logs, kafka, timeout, self._on_warning, "starts at")
+        ends = _resolve(until, logs, kafka, timeout, self._on_warning, "is exported up to")
         facts: list[PartitionFacts] = []
         for partition in partitions:
             topic, number = partition
@@ -198,7 +199,7 @@ def _resolve(
     logs: Mapping[TopicPartition, tuple[int, int]],
     kafka: KafkaSettings,
     timeout: float,
-    warn: Callable[[str], None],
+    on_warning: Callable[[Notice], None],
     what: str,
 ) -> dict[TopicPartition, int]:
     """The offset that a bound means in each partition; none where it means none."""
@@ -217,7 +218,7 @@ def _resolve(
                 if offset is not None and p in logs
             }
         case "time":
-            return offsets_since(kafka, logs, bound.millis, timeout, warn, what)
+            return offsets_since(kafka, logs, bound.millis, timeout, on_warning, what)
 
 
 def read_committed(

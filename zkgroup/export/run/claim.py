@@ -18,13 +18,19 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
-from zkgroup.errors import AlreadyRunningError, RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
+from zkgroup.errors import AlreadyRunningError, Notice, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.plan_types import PartitionPlan
-from zkgroup.export.model.run_record import Pointer, RecordPart, decode_pointer, encode_pointer, now_ms
+from zkgroup.export.model.run_record import RecordPart, now_ms
 from zkgroup.export.planning.export_request import status_command
 from zkgroup.export.planning.group_state import read_committed
-from zkgroup.groups.changes.preconditions import Exporter, decode_exporter
+from zkgroup.groups.changes.export_znodes import (
+    Exporter,
+    Pointer,
+    decode_exporter,
+    decode_pointer,
+    encode_pointer,
+)
 from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -80,13 +86,13 @@ HELD_VERSION = 1
 
 
 class ExportClaim:
-    """The claim of one process: a context manager, for one thread. ``warn`` receives what the operator should know."""
+    """The claim of one process: a context manager, for one thread. ``on_warning``: for the operator."""
 
-    def __init__(self, registry: Registry, group: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, registry: Registry, group: str, on_warning: Callable[[Notice], None]) -> None:
         self.group = group
         self._first = registry
         self._registry = registry
-        self._warn = warn
+        self._on_warning = on_warning
         self._path, self._lock = znodes.export_state(group), znodes.export_lock(group)
         self._above = [znodes.group(group), self._path.rpartition("/")[0], self._path]
         self._made: set[str] = set()
@@ -137,7 +143,8 @@ class ExportClaim:
                         f"another export of group {self.group} is running{self._holder()}", "wait until it is done"
                     )
                 if not has_warned:
-                    self._warn(f"another export of group {self.group} runs or was killed{self._holder()}: waiting")
+                    what = f"another export of group {self.group} runs or was killed{self._holder()}"
+                    self._on_warning(Notice(f"{what}: waiting"))
                     has_warned = True
             # Else another process tidied up at this very moment, or it is unknown whether the node was made.
             elif late or failure.code not in (Code.NO_NODE, Code.CONNECTION_LOSS):
@@ -217,7 +224,7 @@ class ExportClaim:
             checks = self._checks(unmoved)
             try:
                 self._registry.transaction([*checks, pointing])
-            except TransactionRefused as refused:
+            except TransactionRefusedError as refused:
                 if refused.index < len(checks):
                     self.refuse_if_moved(unmoved)
                     raise UnreachableError(f"an offset changed back and forth: {refused.message}") from None
@@ -242,7 +249,7 @@ class ExportClaim:
             self._ensure_topics(moving)
             try:
                 self._registry.transaction([*conditions, pointing])
-            except TransactionRefused as refused:
+            except TransactionRefusedError as refused:
                 if refused.failure.code not in CHANGED:
                     raise self._not_committed(refused) from None
                 if refused.index < len(conditions):
@@ -317,7 +324,7 @@ class ExportClaim:
         parts: Sequence[RecordPart],
         *,
         leave: Collection[TopicPartition] = (),
-        passed: Callable[[str], None] = lambda _: None,
+        on_point: Callable[[str], None] = lambda _: None,
     ) -> list[tuple[RecordPart, int | None]]:
         """Move the offsets to the parts' ends, and end what ``pointer`` says with the last of them; may be repeated.
 
@@ -347,7 +354,7 @@ class ExportClaim:
                     last = [Delete(self._lock), Delete(self._path, version)]
                     (others,) = self._registry.read([Children(self._above[1])])
                     last += [Delete(self._above[1])] if others == (self._path.rpartition("/")[2],) else []
-                passed(f"transaction {number} of {len(pieces)}")
+                on_point(f"transaction {number} of {len(pieces)}")
                 self._transact(piece, last)
 
         self.persist(step)
@@ -366,7 +373,7 @@ class ExportClaim:
     def _transact(self, piece: Sequence[Create | SetData], last: Sequence[Delete]) -> None:
         try:
             self._registry.transaction([*piece, *last])
-        except TransactionRefused as refused:
+        except TransactionRefusedError as refused:
             if refused.failure.code is Code.NO_AUTH and refused.path == self._above[1]:
                 self._transact(piece, last[:-1])  # nothing but tidying up: the group's node does not let it go
                 return
@@ -378,7 +385,7 @@ class ExportClaim:
                 f"group {self.group}: {refused.message}", Remedy("see its state", status_command(self.group))
             ) from None
 
-    def _not_committed(self, refused: TransactionRefused) -> ZkgroupError:
+    def _not_committed(self, refused: TransactionRefusedError) -> ZkgroupError:
         what = f"cannot commit for group {self.group}: {refused.message}"
         if refused.failure.code is Code.NO_AUTH:
             return ZkgroupError(what, _CLOSED)
@@ -390,7 +397,7 @@ class ExportClaim:
 
 
 def read_pointer(registry: Registry, group: str) -> tuple[Pointer | None, int]:
-    """A group's pointer and its node's version; None and −1 without a node. Raises ``DamagedDocumentError``."""
+    """A group's pointer and its node's version; None and −1 without a node. Raises ``MalformedZnodeError``."""
     path = znodes.export_state(group)
     (node,) = registry.read([Get(path)])
     if isinstance(node, Node):

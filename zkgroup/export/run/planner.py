@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import Notice
 from zkgroup.export.destination.coverage import ExportedCoverage
 from zkgroup.export.destination.recorded_columns import resolve_schemas
 from zkgroup.export.destination.run_log import (
@@ -31,7 +32,7 @@ from zkgroup.export.planning.export_request import ExportRequest, refuse_other_o
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import first_run_notices
 from zkgroup.export.run.publication import schema_of
-from zkgroup.export.run.run_context import warn_of
+from zkgroup.export.run.run_context import warn_of_first
 from zkgroup.groups.changes.backup import read_cluster
 from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.protocol import znodes
@@ -76,17 +77,17 @@ class Planner:
     request: ExportRequest
     destination: Destination
     kafka: Callable[[], KafkaSettings]
-    warn: Callable[[str], None]
-    warned: set[str] = field(default_factory=set)
+    on_warning: Callable[[Notice], None]
+    warned: set[Notice] = field(default_factory=set)
 
-    def warn_all(self, lines: Iterable[str]) -> None:
+    def warn_all(self, notices: Iterable[Notice]) -> None:
         """Warn of these, each once."""
-        warn_of(lines, self.warn_once)
+        warn_of_first(notices, self.warn_once)
 
-    def warn_once(self, line: str) -> None:
-        if line not in self.warned:
-            self.warned.add(line)
-            self.warn(line)
+    def warn_once(self, notice: Notice) -> None:
+        if notice not in self.warned:
+            self.warned.add(notice)
+            self.on_warning(notice)
 
     def plan(self, registry: Registry, member: ExportMember | None = None) -> Planned:
         """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
@@ -217,7 +218,7 @@ class Planner:
             for name, schema in (("key", given.key), ("value", given.value))
         }
         for schema in found.values():
-            self.warn_all(schema.left_out.values() if schema else ())
+            self.warn_all(map(Notice, schema.left_out.values()) if schema else ())
         return FieldSchemas(**found)
 
     def _share(
@@ -237,11 +238,11 @@ class Planner:
         taken = first_batch(ours, bytes_of, MAX_TRANSACTION_BYTES)
         if not taken:
             self.warn_once(
-                f"other members of group {self.request.group} own all partitions: there is nothing to export"
+                Notice(f"other members of group {self.request.group} own all partitions: there is nothing to export")
             )
         if len(taken) < len(ours):
             left = len(ours) - len(taken)
-            self.warn_once(f"{left} partitions are left to the next export: one transaction takes no more")
+            self.warn_once(Notice(f"{left} partitions are left to the next export: one transaction takes no more"))
         return {topic: tuple(number for _, number in some) for topic, some in groupby(taken, key=itemgetter(0))}
 
     def _decide(self, found: _Findings) -> tuple[ExportPlan, frozenset[str]]:

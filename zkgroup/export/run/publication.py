@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import Notice, RefusedError, Remedy
 from zkgroup.export.destination.recorded_columns import recorded_schemas
 from zkgroup.export.destination.run_log import Destination, number_of
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord
+from zkgroup.export.planning.export_request import export_command
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.store import MissingWorkError, map_parallel
 from zkgroup.schemas.field_schema import FieldSchemas
@@ -51,16 +52,24 @@ def publish_existing(destination: Destination, record: RunRecord, context: RunCo
     """Publish the files of a run in the log that exist. Warns of missing ones, which a backfill writes again, and of
     tables that others have changed: the next export asks how to continue with these."""
     if changed := changed_tables(destination, record):
-        context.warn(
-            f"run {record.run} of group {record.group} is not in the table{'s' * (len(changed) > 1)} of "
-            f"{listed(changed, most=3)}: rolled back, dropped or replaced meanwhile"
+        context.on_warning(
+            Notice(
+                f"run {record.run} of group {record.group} is not in the table{'s' * (len(changed) > 1)} of "
+                f"{listed(changed, most=3)}: rolled back, dropped or replaced meanwhile"
+            )
         )
         topics = {topic: identity for topic, identity in record.topics.items() if topic not in changed}
         record = replace(record, topics=topics, files=tuple(file for file in record.files if file.topic in topics))
     if missing := set(missing_files(destination, record)):
-        context.warn(
-            f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "
-            f"({listed(sorted(missing), most=3)}): --verify names what is missing, --backfill writes it again"
+        context.on_warning(
+            Notice(
+                f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "
+                f"({listed(sorted(missing), most=3)})",
+                Remedy(
+                    "see what is missing, with the commands that write it again",
+                    export_command(destination.store.address, "--verify"),
+                ),
+            )
         )
     publish(
         destination, replace(record, files=tuple(file for file in record.files if file.name not in missing)), context
@@ -75,7 +84,7 @@ def publish(destination: Destination, record: RunRecord, context: RunContext) ->
     record = replace(record, files=tuple(file for file in record.files if file.topic in topics), topics=topics)
     _name_files(destination, record, context)
     layout = record.layout
-    tables.commit(record, lambda: schema_of(layout, recorded_schemas(destination, layout)), context.passed)
+    tables.commit(record, lambda: schema_of(layout, recorded_schemas(destination, layout)), context.on_point)
 
 
 def schema_of(layout: Layout, schemas: FieldSchemas) -> Any:
@@ -94,7 +103,7 @@ def _name_files(destination: Destination, record: RunRecord, context: RunContext
     works = [(f"{work}/{file.work}", file.name, file.bytes) for file in record.files]
     try:
         for number, _ in enumerate(store.publish(works), 1):
-            context.passed(f"published {number} of {len(works)}")
+            context.on_point(f"published {number} of {len(works)}")
     except MissingWorkError as error:
         if store.names(work):
             raise
@@ -103,7 +112,7 @@ def _name_files(destination: Destination, record: RunRecord, context: RunContext
             f"see --history ({error.message})",
         ) from None
     store.sync(file.name for file in record.files)
-    context.passed("published for good")
+    context.on_point("published for good")
 
 
 def remove_leftovers(destination: Destination, group: str, context: RunContext) -> None:
@@ -120,9 +129,11 @@ def remove_leftovers(destination: Destination, group: str, context: RunContext) 
         if entry is not None:
             publish_existing(destination, destination.record(group, entry), context)
         elif destination.written_record(group, run) is not None:
-            context.warn(
-                f"{destination}/{work} has files of a run that ZooKeeper does not know to be decided: remove it if "
-                "nobody misses its messages"
+            context.on_warning(
+                Notice(
+                    f"{destination}/{work} has files of a run that ZooKeeper does not know to be decided",
+                    Remedy("remove it if nobody misses its messages"),
+                )
             )
             continue
         destination.store.remove(work)

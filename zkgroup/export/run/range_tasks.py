@@ -16,6 +16,7 @@ from zkgroup.export.model.accounting import Interval, overlaps, total
 from zkgroup.export.model.layout import Period, parse_compression
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
 from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordFile, RecordPart, RunPlan, ranges_by_part
+from zkgroup.export.planning.notices import GapNotice
 from zkgroup.export.run.run_context import Progress, RunContext
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings, late_of
 from zkgroup.protocol.names import TopicPartition
@@ -120,12 +121,12 @@ _GAPS: Mapping[str, str] = {
 }
 
 
-def gap_notices(parts: Iterable[RecordPart], kind: Literal["retention", "unexplained"]) -> Iterator[str]:
+def gap_notices(parts: Iterable[RecordPart], kind: Literal["retention", "unexplained"]) -> Iterator[GapNotice]:
     """Warnings about offsets that were missing from the log."""
     for part in parts:
         if count := part.gaps.get(kind):
-            where = f"{part.start} to {part.end - 1}"
-            yield f"{part.partition}: {counted(count, 'offset')} of {where} {_GAPS[kind]}"
+            text = f"{part.partition}: {counted(count, 'offset')} of {part.start} to {part.end - 1} {_GAPS[kind]}"
+            yield GapNotice(text, partition=part.partition, start=part.start, end=part.end, count=count, kind=kind)
 
 
 def refuse_unexplained(parts: Iterable[RecordPart]) -> None:
@@ -147,12 +148,12 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
         return assemble(plan, [])
     options = _file_options(plan, destination, is_shared=context.member is None)
     destination.store.prepare(options.folder)
-    context.passed("folder made")
+    context.on_point("folder made")
     kafka = context.kafka().with_isolation(plan.isolation)
     ranges = [piece for part in plan.partitions for piece in _task_ranges(plan, part)]
     share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
     cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
-    settings = TaskSettings(kafka.portable(), options, context.silence_timeout, cleanup, share, plan.records_gaps)
+    settings = TaskSettings(kafka.portable(), options, cleanup, share, plan.records_gaps)
     done = size = 0
 
     def on_answer(answer: DoneAnswer) -> None:
@@ -162,17 +163,17 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
         else:
             # An executor that is lost after its task makes Spark repeat it, and report it twice.
             done = min(total, done + answer.end - answer.start)
-        context.progress(Progress("exporting", done, total, size))
+        context.on_progress(Progress("exporting", done, total, size))
 
-    context.progress(Progress("starting Spark", 0, total))
+    context.on_progress(Progress("starting Spark", 0, total))
     with context.runner() as runner:
-        context.passed("runner started")
-        context.progress(Progress("exporting", 0, total))
+        context.on_point("runner started")
+        context.on_progress(Progress("exporting", 0, total))
         # Several ranges a task where there are very many, for larger files.
         size_of_task = max(plan.range_messages, min(_RANGES * plan.range_messages, total // _TASKS))
         tasks = pack(ranges, size_of_task, runner.cores)
         answers = runner.run(settings, tasks, on_answer)
-    context.passed("files written")
+    context.on_point("files written")
     return assemble(plan, answers)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.errors import Notice
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import ExportPlan, Slice
 from zkgroup.export.model.run_record import RecordPart, RunRecord, ranges_by_part
@@ -23,15 +24,15 @@ log = logging.getLogger(__name__)
 _LINES = 20  # warnings of one kind
 
 
-def warn_of(lines: Iterable[str], warn: Callable[[str], None]) -> None:
+def warn_of_first(notices: Iterable[Notice], on_warning: Callable[[Notice], None]) -> None:
     """Warn of the first of many; the log has the others, which ``-v`` shows."""
-    warnings = list(lines)
-    for line in warnings[:_LINES]:
-        warn(line)
-    for line in warnings[_LINES:]:
-        log.info("%s", line)
+    warnings = list(notices)
+    for notice in warnings[:_LINES]:
+        on_warning(notice)
+    for notice in warnings[_LINES:]:
+        log.info("%s", notice)
     if len(warnings) > _LINES:
-        warn(f"and {len(warnings) - _LINES} more like these, which -v names")
+        on_warning(Notice(f"and {len(warnings) - _LINES} more like these, which -v names"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The means of a run. ``runner`` runs the tasks. ``passed`` is called at each point of the protocol. With a
+    """The means of a run. ``runner`` runs the tasks. ``on_point`` is called at each point of the protocol. With a
     ``member`` the run decides only about partitions that it owns, and commits them at once."""
 
     kafka: Callable[[], KafkaSettings]
     runner: Callable[[], AbstractContextManager[SparkJobs]]
-    silence_timeout: float
-    progress: Callable[[Progress], None]
-    warn: Callable[[str], None]
-    passed: Callable[[str], None]
+    on_progress: Callable[[Progress], None]
+    on_warning: Callable[[Notice], None]
+    on_point: Callable[[str], None]
     member: ExportMember | None = None
 
 

@@ -10,17 +10,17 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination, read_owners, refuse_owned, replace_owner
 from zkgroup.export.model.layout import Layout, parse_compression
-from zkgroup.export.model.plan_types import ExportPlan
-from zkgroup.export.model.run_record import Pointer, RunRecord
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange
+from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.export_request import ExportRequest, refuse_backwards, status_command
 from zkgroup.export.planning.group_state import GroupState, read_committed
 from zkgroup.export.planning.mismatch import NoOffsetError
@@ -37,6 +37,7 @@ from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContex
 from zkgroup.export.run.run_states import DecidedRun, PlannedRun
 from zkgroup.export.spark.spark_properties import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.store import open_store, require
+from zkgroup.groups.changes.export_znodes import Pointer
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.text import listed
@@ -55,15 +56,15 @@ def run_export(
     registry: Registry,
     kafka: Callable[[], KafkaSettings],
     *,
-    progress: Callable[[Progress], None] = lambda _: None,
-    warn: Callable[[str], None] = lambda _: None,
-    passed: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_warning: Callable[[Notice], None] = lambda _: None,
+    on_point: Callable[[str], None] = lambda _: None,
     runner: Callable[[], AbstractContextManager[SparkJobs]] | None = None,
 ) -> list[PartitionSummary]:
     """Export a group's messages from its committed offsets to the present ends, and commit these.
 
     A decided run that was not finished is finished instead. One summary for each partition, also where there was
-    nothing new. ``passed`` is called at every point of the protocol; ``runner`` runs the tasks, Spark if it is not
+    nothing new. ``on_point`` is called at every point of the protocol; ``runner`` runs the tasks, Spark if it is not
     given.
 
     Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
@@ -79,12 +80,12 @@ def run_export(
     for topic in request.topics:
         validate_topic(topic)
 
-    def on_point(point: str) -> None:
+    def pass_point(point: str) -> None:
         log.info("passed: %s", point)
-        passed(point)
+        on_point(point)
 
     own = partial(_open_spark, request)
-    context = RunContext(kafka, runner or own, request.silence_timeout, progress, warn, on_point)
+    context = RunContext(kafka, runner or own, on_progress, on_warning, pass_point)
     return _Export(request, registry, context, has_own_spark=runner is None).run()
 
 
@@ -93,18 +94,18 @@ class _Export:
         self._request = request
         self._registry = registry
         self._destination = Destination(open_store(request.root))
-        self._planner = Planner(request, self._destination, context.kafka, context.warn)
+        self._planner = Planner(request, self._destination, context.kafka, context.on_warning)
         self._context = context
         self._has_own_spark = has_own_spark
 
     def run(self) -> list[PartitionSummary]:
         request, context = self._request, self._context
         if request.abandon:
-            with ExportClaim(self._registry, request.group, context.warn) as claim:
+            with ExportClaim(self._registry, request.group, context.on_warning) as claim:
                 abandon(claim, self._destination, context)
             return []
         self._destination.store.check()
-        context.progress(Progress("planning", 0, 0))
+        context.on_progress(Progress("planning", 0, 0))
         pointer, _ = read_pointer(self._registry, request.group)
         if pointer is None and not self._destination.leftover_runs(request.group):
             newest = self._destination.newest_run(request.group)
@@ -123,8 +124,8 @@ class _Export:
                     return self._summarize(planned.plan, None, planned.layout)
                 if planned.plan.reads:
                     self._require_spark()
-        with ExportClaim(self._registry, request.group, context.warn) as claim, ExitStack() as stack:
-            context.passed("locked")
+        with ExportClaim(self._registry, request.group, context.on_warning) as claim, ExitStack() as stack:
+            context.on_point("locked")
             pointer, _ = claim.persist(claim.pointer)
             if pointer is not None and pointer.state == "decided":
                 rows = self._finish(claim, pointer)
@@ -138,7 +139,7 @@ class _Export:
                 if request.take_over is not None:
                     self._take_over(claim, request.take_over)
                 rows = self._export(claim)
-        context.passed("unlocked")
+        context.on_point("unlocked")
         return rows
 
     def _export(self, claim: ExportClaim) -> list[PartitionSummary]:
@@ -164,7 +165,7 @@ class _Export:
                 f"{run} was decided and has to be finished first: that moves the group, and a backfill never does",
                 "run the export again without --backfill, then this",
             )
-        self._context.warn(f"finishing {run}, which was decided: the next export takes what is new")
+        self._context.on_warning(Notice(f"finishing {run}, which was decided: the next export takes what is new"))
         return self._summarize(None, run.finish(is_found=True), record.layout)
 
     def _summarize(self, plan: ExportPlan | None, record: RunRecord | None, layout: Layout) -> list[PartitionSummary]:
@@ -173,7 +174,7 @@ class _Export:
     def _take_over(self, claim: ExportClaim, other: str) -> None:
         """Own the topics that another group has owned so far, unless an export of it is under way."""
         request, destination = self._request, self._destination
-        state = GroupState(claim.registry, request.group, self._context.warn)
+        state = GroupState(claim.registry, request.group, self._context.on_warning)
         clusters = state.clusters()
         owners = read_owners(destination, state.select_topics(request.topics, request.whitelist))
         topics = refuse_owned(destination, owners, request.group, clusters, other)
@@ -183,7 +184,7 @@ class _Export:
                 replace_owner(destination, topic, owner, request.group, clusters[0])
         if topics:
             self._refuse_under_way(claim, other)  # it may have begun before it could see that
-            self._context.warn(f"group {request.group} takes over {listed(topics)} from group {other}")
+            self._context.on_warning(Notice(f"group {request.group} takes over {listed(topics)} from group {other}"))
 
     @staticmethod
     def _refuse_under_way(claim: ExportClaim, other: str) -> None:
@@ -201,7 +202,7 @@ class _Export:
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
         member = stack.enter_context(ExportMember(config, registry, self._context.kafka(), list(topics)))
-        self._context.passed("joined")
+        self._context.on_point("joined")
         self._context = replace(self._context, member=member)
 
     def _require_spark(self) -> None:
@@ -224,6 +225,15 @@ def _open_spark(request: ExportRequest) -> SparkJobs:
             "install pyspark 4.0 or later; PYTHONPATH, or spark-submit, may bring another one",
         ) from None
     return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonNotice(Notice):
+    """A ``run`` is given up. ``lost``: of its offsets those that the group has passed, None where it has too many
+    partitions to know."""
+
+    run: str
+    lost: tuple[OffsetRange, ...] | None
 
 
 def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -> None:
@@ -272,14 +282,17 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
         destination.store.remove(destination.work(claim.group, pointer.run))
     what = f"run {pointer.run} of group {claim.group} to {pointer.output} is given up"
     if pointer.state == "decided" and pointer.offsets is None:
-        context.warn(f"{what}: it has too many partitions to name those whose messages are lost with it")
+        what += ": it has too many partitions to name those whose messages are lost with it"
     elif passed_offsets:
-        context.warn(f"{what}, with messages that the group has passed: {listed(passed_offsets, '; ', most=100)}")
+        texts = [f"{lost.partition} offsets {lost.start} to {lost.end - 1}" for lost in passed_offsets]
+        what += f", with messages that the group has passed: {listed(texts, '; ', most=100)}"
     else:
-        context.warn(f"{what}; the group has passed none of it, so the next export reads its messages again")
+        what += "; the group has passed none of it, so the next export reads its messages again"
+    is_known = pointer.state != "decided" or pointer.offsets is not None
+    context.on_warning(AbandonNotice(what, run=pointer.run, lost=tuple(passed_offsets) if is_known else None))
 
 
-def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[str]:
+def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[OffsetRange]:
     ranges = {
         TopicPartition(topic, number): interval
         for topic, partitions in (pointer.offsets or {}).items()
@@ -287,7 +300,7 @@ def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[str]:
     }
     committed = claim.persist(lambda: read_committed(claim.registry, claim.group, ranges))
     return [
-        f"{partition} offsets {start} to {min(end, offset) - 1}"
+        OffsetRange(partition, start, min(end, offset))
         for partition, (start, end) in ranges.items()
         if partition in committed and start < (offset := committed[partition].offset or 0)
     ]

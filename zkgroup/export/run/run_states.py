@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.recorded_columns import claim_columns, recorded_schemas
 from zkgroup.export.destination.run_log import RECORD, Destination, claim_topics, read_owners, refuse_owned
 from zkgroup.export.destination.table_format import open_format, table_changed
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import (
-    Pointer,
     RecordPart,
     RunPlan,
     RunRecord,
@@ -32,7 +31,8 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.claim import ExportClaim, PartitionLostError, TakenOverError
 from zkgroup.export.run.publication import changed_tables, missing_files, publish, schema_of
 from zkgroup.export.run.range_tasks import WrittenFiles, gap_notices, refuse_unexplained, write_ranges
-from zkgroup.export.run.run_context import Progress, RunContext, warn_of
+from zkgroup.export.run.run_context import Progress, RunContext, warn_of_first
+from zkgroup.groups.changes.export_znodes import Pointer
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import are, counted, listed, offset_text
 
@@ -63,7 +63,7 @@ class PlannedRun:
     def carry_out(self) -> RunRecord:
         try:
             self.claim.point(None, self._pointer)
-            self.context.passed("planned")
+            self.context.on_point("planned")
             self._refuse_outdated()
             self._make_tables()
             record, data = self._decide(self._write())
@@ -95,7 +95,7 @@ class PlannedRun:
             claim_columns(destination, plan.layout, plan.schemas)
             schema = schema_of(plan.layout, recorded_schemas(destination, plan.layout))
             fresh = [topic for topic in plan.topics if not plan.bases.get(topic)]
-            open_format(destination, plan.layout).make(fresh, schema, self.context.passed)
+            open_format(destination, plan.layout).make(fresh, schema, self.context.on_point)
 
     def _write(self) -> WrittenFiles:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
@@ -113,7 +113,7 @@ class PlannedRun:
         found, _ = claim.pointer()
         if found != self._pointer:
             raise claim.taken_over(found)
-        state = GroupState(claim.registry, plan.group, self.context.warn)
+        state = GroupState(claim.registry, plan.group, self.context.on_warning)
         if plan.kind == "export" and self.context.member is None:
             state.refuse_if_live()
         identities = state.identities(plan.topics)
@@ -129,11 +129,11 @@ class PlannedRun:
         """Check for the last time what the run depends on, write its record, and have the pointer name it. Raises
         ``RefusedError`` where anything is not as planned, or messages are missing."""
         plan, context, store = self.plan, self.context, self.destination.store
-        context.progress(Progress("publishing", 0, 0))
-        warn_of(gap_notices(written.parts, "retention"), context.warn)
+        context.on_progress(Progress("publishing", 0, 0))
+        warn_of_first(gap_notices(written.parts, "retention"), context.on_warning)
         if not plan.records_gaps:
             refuse_unexplained(written.parts)
-        warn_of(gap_notices(written.parts, "unexplained"), context.warn)
+        warn_of_first(gap_notices(written.parts, "unexplained"), context.on_warning)
         self.claim.persist(self._refuse_changes)
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
@@ -147,17 +147,17 @@ class PlannedRun:
                 raise RefusedError(
                     f"{self.destination}/{name} was missing, and is there again", "nothing was exported: run it again"
                 )
-        context.passed("checked")
+        context.on_point("checked")
         self.destination.claim_layout(plan.layout)
         claim_columns(self.destination, plan.layout, plan.schemas)
         claim_topics(self.destination, plan.topics, plan.group, plan.clusters)
-        context.passed("topics claimed")
+        context.on_point("topics claimed")
         if context.member is not None:
             return self._decide_owned(context.member, written)
         record, data, decided = self._write_record(written.parts, written)
         self.claim.point(self._pointer, decided, [part for part in record.partitions if part.moves])
         self._pointer = decided
-        context.passed("decided")
+        context.on_point("decided")
         return record, data
 
     def _decide_owned(self, member: ExportMember, written: WrittenFiles) -> tuple[RunRecord, bytes]:
@@ -169,7 +169,9 @@ class PlannedRun:
             owned &= claim.persist(partial(claim.unmoved, parts))
             for part in parts:
                 if part.partition not in owned:
-                    self.context.warn(f"{part.partition} was taken over by another member: it is not exported")
+                    self.context.on_warning(
+                        Notice(f"{part.partition} was taken over by another member: it is not exported")
+                    )
             parts = [part for part in parts if part.partition in owned]
             if not parts:
                 raise RefusedError(
@@ -183,7 +185,7 @@ class PlannedRun:
                 log.info("%s; once more", error.message)
                 continue
             self._pointer = decided
-            self.context.passed("decided")
+            self.context.on_point("decided")
             return record, data
         raise RefusedError(
             f"group {self.plan.group} rebalances again and again",
@@ -224,8 +226,12 @@ class PlannedRun:
             )
         store.sync(f"{work}/{file.work}" for file in files)
         store.write(f"{work}/{RECORD}", data)
-        self.context.passed("record written")
-        return record, data, replace(self._pointer, state="decided", record=digest(data), offsets=_offsets_of(parts))
+        self.context.on_point("record written")
+        return record, data, _decided(self._pointer, data, parts)
+
+
+def _decided(pointer: Pointer, record: bytes, parts: list[RecordPart]) -> Pointer:
+    return Pointer("decided", pointer.run, pointer.output, digest(record), _offsets_of(parts))
 
 
 def _offsets_of(parts: list[RecordPart]) -> dict[str, dict[int, tuple[int, int]]] | None:
@@ -296,18 +302,16 @@ class DecidedRun:
             )
         try:
             self.destination.append(record.group, record.run, self.data)
-            context.passed("record in the log")
+            context.on_point("record in the log")
             publish(self.destination, record, context)
             left = self._commit()
         except BaseException as error:
             if not isinstance(error, ZkgroupError):  # a signal, which has no remedy
-                context.warn(
-                    f"{self} is decided and not finished: run the same command again, which publishes and commits "
-                    "what was read"
-                )
+                again = Remedy("run the same command again, which publishes and commits what was read")
+                context.on_warning(Notice(f"{self} is decided and not finished", again))
             raise
         self.destination.store.remove(self.destination.work(record.group, record.run))
-        context.passed("tidied up")
+        context.on_point("tidied up")
         if is_found and (changed := changed_tables(self.destination, record)):
             raise RefusedError(
                 f"{self} is exported, and the table of {listed(changed, most=3)} was rolled back, dropped or replaced "
@@ -331,8 +335,8 @@ class DecidedRun:
             parts = ()
         else:
             recreated = claim.persist(self._recreated)
-        moved = claim.commit(self.pointer, parts, leave=recreated, passed=self.context.passed)
-        self.context.passed("committed")
+        moved = claim.commit(self.pointer, parts, leave=recreated, on_point=self.context.on_point)
+        self.context.on_point("committed")
         texts = [
             f"{part.partition} was {offset_text(part.committed)}, is {offset_text(offset)} and not {part.end}"
             for part, offset in moved
@@ -342,7 +346,7 @@ class DecidedRun:
 
     def _recreated(self) -> set[TopicPartition]:
         """Partitions of topics that are not the exported ones any more. Raises where the group has members."""
-        state = GroupState(self.claim.registry, self.record.group, self.context.warn)
+        state = GroupState(self.claim.registry, self.record.group, self.context.on_warning)
         try:
             state.refuse_if_live()
         except RefusedError as error:

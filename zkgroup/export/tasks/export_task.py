@@ -10,12 +10,12 @@ from typing import Any, TypeVar, cast
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.clients.kafka.native_reader import NativeMessages, NativeSource
 from zkgroup.clients.kafka.range_reader import RangeReader, bounds, range_consumer, range_source
-from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import GapCollector, Interval, count_gaps
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.stores.store import open_store
 from zkgroup.export.tasks.parquet_files import TaskFiles
-from zkgroup.export.tasks.task_data import Answer, FailedAnswer, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import Answer, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 
 # Brokers that are restarted one by one are back by then.
@@ -45,12 +45,11 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         done = True
     except OffsetOutOfRangeError as error:
         is_deleted = isinstance(error, OffsetsDeletedError)
-        yield FailedAnswer("RefusedError", error.message, Remedy(_DELETED if is_deleted else _CUT))
+        yield RefusedError(error.message, _DELETED if is_deleted else _CUT)
     except ZkgroupError as error:
-        yield FailedAnswer(type(error).__name__, error.message, error.remedy)
+        yield error
     except OSError as error:
-        failure = open_store(settings.files.destination).work_failure(error)
-        yield FailedAnswer("ZkgroupError", failure.message, failure.remedy)
+        yield open_store(settings.files.destination).work_failure(error)
     finally:
         source.close()
         if files is not None and not done:

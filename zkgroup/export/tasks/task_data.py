@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from zkgroup import errors
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import Address
@@ -49,17 +48,17 @@ class FileOptions:
 class TaskSettings:
     """The settings of every task of an export.
 
-    ``silence_timeout`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``.
-    ``max_bytes``: of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts
-    when retention deletes messages that are being read.
+    ``cleanup``: topics' policies, see ``accounting``. ``max_bytes``: of keys and values a range may take, None: no
+    limit. ``skip_deleted``: go on where the log starts when retention deletes messages that are being read.
+    ``silence_timeout`` is in seconds, see ``RangeReader``.
     """
 
     kafka: KafkaSettings
     files: FileOptions
-    silence_timeout: float = 30.0
     cleanup: Mapping[str, str | None] = field(default_factory=dict)
     max_bytes: int | None = None
     skip_deleted: bool = False
+    silence_timeout: float = 30.0
 
 
 class RangeAnswer(NamedTuple):
@@ -92,23 +91,15 @@ class FileAnswer(NamedTuple):
     statistics: tuple[ColumnStatistics, ...] = ()
 
 
-class FailedAnswer(NamedTuple):
-    """An error that a task met; ``error`` is its class."""
-
-    error: str
-    message: str
-    remedy: errors.Remedy | None
-
-
 #: A range that was read, or a file that was written; a file's ranges may come before it and behind it.
 DoneAnswer: TypeAlias = RangeAnswer | FileAnswer
-Answer: TypeAlias = DoneAnswer | FailedAnswer
+Answer: TypeAlias = DoneAnswer | ZkgroupError
 
 
 def done_or_raise(answer: Answer) -> DoneAnswer:
     """The answer of a task that succeeded. Raises the error of one that failed."""
-    if isinstance(answer, FailedAnswer):
-        raise getattr(errors, answer.error, ZkgroupError)(answer.message, answer.remedy)
+    if isinstance(answer, ZkgroupError):
+        raise answer
     return answer
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.backup import group_of
+from zkgroup.groups.changes.export_znodes import decode_exporter
 from zkgroup.groups.changes.group_tree import READERS, GroupTree, read_acls, read_trees
-from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
+from zkgroup.groups.changes.preconditions import describe_unfinished_export
 from zkgroup.groups.changes.znode_transactions import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups

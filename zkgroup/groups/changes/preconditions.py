@@ -15,19 +15,16 @@ brokers an OffsetCommit of version 0) show in neither members nor owners, only i
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Final
-
-import msgspec
+from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, Remedy
+from zkgroup.errors import MalformedZnodeError, RefusedError, Remedy
+from zkgroup.groups.changes.export_znodes import Pointer, decode_exporter, decode_pointer
 from zkgroup.groups.changes.group_tree import ADMINISTRATORS, GroupTree, read_tree, readable_acl
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import host_of
@@ -59,8 +56,8 @@ class UnfinishedExportError(RefusedError):
     """Refused because an export of the group was decided and is not finished, though no process may work on it now."""
 
     def __init__(self, group: str, data: bytes) -> None:
-        output = _read_pointer(data).get("output")
-        place = ("--to", output) if isinstance(output, str) and len(output) < _LONGEST else ()
+        pointer = _read_pointer(group, data)
+        place = ("--to", pointer.output) if pointer is not None and len(pointer.output) < _LONGEST else ()
         text = (
             "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
             " state"
@@ -71,19 +68,20 @@ class UnfinishedExportError(RefusedError):
 
 def describe_unfinished_export(group: str, data: bytes) -> str | None:
     """The unfinished export in the node ``/consumers/G/zkgroup/export``, as text; None where there is none."""
-    state, run, output = (_read_pointer(data).get(key) for key in ("state", "run", "output"))
-    if not data or state == "planned":
+    pointer = _read_pointer(group, data)
+    if not data or (pointer is not None and pointer.state == "planned"):
         return None
-    found = f"{excerpt(state)}, run {excerpt(run)}, to {excerpt(output)}" if isinstance(state, str) else _UNKNOWN
+    found = _UNKNOWN
+    if pointer is not None:
+        found = f"{excerpt(pointer.state)}, run {excerpt(pointer.run)}, to {excerpt(pointer.output)}"
     return f"an export of group {group} is unfinished: {found}"
 
 
-def _read_pointer(data: bytes) -> Mapping[str, Any]:
-    """What there is of it: any node is named, if not understood."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = msgspec.json.decode(data)
-        return found if isinstance(found, dict) else {}
-    return {}
+def _read_pointer(group: str, data: bytes) -> Pointer | None:
+    """None where the node has none, or one that is not understood."""
+    with suppress(MalformedZnodeError):
+        return decode_pointer(znodes.export_state(group), data)
+    return None
 
 
 class GroupActiveError(RefusedError):
@@ -194,32 +192,6 @@ def _children(path: str, result: Result) -> tuple[str, ...]:
 
 def _not_known(why: str) -> RefusedError:
     return RefusedError(f"whether the group is active is unknown: {why}", ADMINISTRATORS)
-
-
-class Exporter(msgspec.Struct):
-    """The process that has an export's lock, and ``since`` when (milliseconds since 1970)."""
-
-    host: Annotated[str, msgspec.Meta(max_length=255)]
-    pid: int
-    since: int | None = None
-
-    @property
-    def is_killed(self) -> bool:
-        """Whether its process on this host is gone: the lock stays until its session ends."""
-        return self.host == socket.gethostname() and not Path(f"/proc/{self.pid}").exists()
-
-    @property
-    def text(self) -> str:
-        """The export, as text."""
-        place = f"on {self.host}, process {self.pid}"
-        return f"an export {place}, was killed" if self.is_killed else f"an export runs {place}"
-
-
-def decode_exporter(data: bytes) -> Exporter | None:
-    """Read an export's lock; None where it names no process."""
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(data, type=Exporter)
-    return None
 
 
 # --- commits of clients that are registered nowhere ------------------------------------------------------------------

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees, require_acls
@@ -62,7 +62,7 @@ def remove_empty_group(registry: Registry, group: str) -> bool:
         return False
     try:
         registry.transaction(_deletions(group, tree.nodes))
-    except TransactionRefused as refused:
+    except TransactionRefusedError as refused:
         log.info("the empty group %s stays: %s", group, refused)
         return False
     return True

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.protocol import znodes
@@ -118,7 +118,7 @@ class TransactionSeries(ABC, Generic[T]):
             self._under_way = items
             self.registry.transaction(operations)
             self._settle(items)  # in here: a signal may come between any two steps
-        except TransactionRefused as refused:
+        except TransactionRefusedError as refused:
             self._under_way = ()
             if refused.failure.code not in CHANGED:
                 raise not_allowed(f"cannot {self.verb} {refused.path}", refused.failure) from None
