@@ -36,7 +36,7 @@ class Broken(NamedTuple):
     severity: Severity
     group: str
     subject: str
-    said: str
+    facts: tuple[object, ...]
 
 
 def take_snapshot(registry: Registry, kafka: KafkaSettings | None, group: str) -> GroupSnapshot:
@@ -168,8 +168,9 @@ def make_broken(m: Maker) -> list[Broken]:
     orders, first, second = m.orders, f"{m.orders}-0", f"{m.orders}-1"
     made: list[Broken] = []
 
-    def add(code: str, severity: Severity, group: str, subject: str, said: str = "") -> None:
-        made.append(Broken(code, severity, group, subject.replace("@", group), said))
+    def add(code: str, severity: Severity, group: str, subject: str, *facts: object) -> None:
+        named = tuple(str(fact).replace("@", group) for fact in facts)
+        made.append(Broken(code, severity, group, subject.replace("@", group), named))
 
     def with_second_member(data: bytes) -> str:
         """A healthy member, and one more."""
@@ -182,25 +183,25 @@ def make_broken(m: Maker) -> list[Broken]:
         return m.group(m.one(), m.both, m.sane | offsets)
 
     # registrations
-    for data, said in [
-        (b"no JSON", "is no JSON"),
-        (b'{"version":1,"subscription":{"a":1}}', "no pattern"),
-        (b'{"version":1,"pattern":"static"}', "no subscription"),
+    for data, *facts in [
+        (b"no JSON", "'no JSON'"),
+        (b'{"version":1,"subscription":{"a":1}}', "pattern"),
+        (b'{"version":1,"pattern":"static"}', "subscription"),
         (b'{"version":1,"subscription":{"a":0},"pattern":"static"}', "0"),
-        (b"", "empty"),
+        (b"",),
     ]:
-        add("stopping-registration", "critical", with_second_member(data), "@_b", said)
-    add("unreadable-filter", "critical", with_second_member(filtering("(")), "@_b", "Java refuses it as well")
-    add("unreadable-filter", "warning", with_second_member(filtering("[^a[b]]")), "@_b", "cannot be judged")
+        add("stopping-registration", "critical", with_second_member(data), "@_b", *facts)
+    add("unreadable-filter", "critical", with_second_member(filtering("(")), "@_b", "'('", "Java")
+    add("unreadable-filter", "warning", with_second_member(filtering("[^a[b]]")), "@_b", "'[^a[b]]'")
     numeric = b'{"version":1,"subscription":{},"pattern":"static","timestamp":1411294187842}'
-    add("unportable-registration", "warning", with_second_member(numeric), "@_b", "up to 0.11")
-    add("doubly-escaped-filter", "warning", with_second_member(filtering(r"orders\\w+")), "@_b", "matches no topic")
-    add("registration-defect", "info", with_second_member(numeric.replace(b'1,"s', b'2,"s')), "@_b", "version is not 1")
-    add("filter-without-topics", "info", with_second_member(filtering("nothing-like-it")), "@_b", "matches none")
-    add("missing-topic", "info", with_second_member(static(never=1)), "@_b", "never, which does not exist")
+    add("unportable-registration", "warning", with_second_member(numeric), "@_b", "0.11")
+    add("doubly-escaped-filter", "warning", with_second_member(filtering(r"orders\\w+")), "@_b", r"'orders\\w+'")
+    add("registration-defect", "info", with_second_member(numeric.replace(b'1,"s', b'2,"s')), "@_b", 1)
+    add("filter-without-topics", "info", with_second_member(filtering("nothing-like-it")), "@_b", "'nothing-like-it'")
+    add("missing-topic", "info", with_second_member(static(never=1)), "@_b", "never")
     add("persistent-member", "critical", m.group(m.one(), m.both, m.sane, persistent_members=True), "@_a")
     two = {"@_a": subscribing({orders: 1}), "@_b": subscribing({m.cut: 1})}
-    add("subscription-disagreement", "critical", m.group(two, {}, m.sane | {(m.cut, 0): 7}), "@", "refuses")
+    add("subscription-disagreement", "critical", m.group(two, {}, m.sane | {(m.cut, 0): 7}), "@", m.cut, orders, 3)
     add("surplus-streams", "info", m.group(m.one(3), {(orders, 0): "@_a-0", (orders, 1): "@_a-1"}, m.sane), orders)
     foreign = "host:01234567-89ab-cdef-0123-456789abcdef"
     bare = {(orders, 0): foreign, (orders, 1): foreign}
@@ -208,13 +209,13 @@ def make_broken(m: Maker) -> list[Broken]:
 
     # owners
     unread = m.group(m.one() | {"@_b": subscribing({orders: 1})}, {(orders, 0): "@_a-0"}, m.sane)
-    add("partition-without-owner", "critical", unread, second, "5 messages waiting")
-    add("member-without-partitions", "critical", unread, "@_b", "owns nothing")
+    add("partition-without-owner", "critical", unread, second, 5)
+    add("member-without-partitions", "critical", unread, "@_b", 1)
     add("unexplained-owners", "warning", unread, "@", "range")
-    add("owner-without-registration", "critical", owning({(orders, 1): "@_gone-0"}), second, "0x")
-    add("owner-without-subscription", "critical", owning({(m.cut, 0): "@_a-0"}), f"{m.cut}-0", "not subscribe")
-    add("owner-beyond-streams", "critical", owning({(orders, 1): "@_a-1"}), second, "1 stream ")
-    add("unreadable-owner", "critical", owning({(orders, 1): ""}), second, "empty")
+    add("owner-without-registration", "critical", owning({(orders, 1): "@_gone-0"}), second, "@_gone-0")
+    add("owner-without-subscription", "critical", owning({(m.cut, 0): "@_a-0"}), f"{m.cut}-0", "@_a-0")
+    add("owner-beyond-streams", "critical", owning({(orders, 1): "@_a-1"}), second, "@_a-1", 1)
+    add("unreadable-owner", "critical", owning({(orders, 1): ""}), second)
     add("owner-of-missing-partition", "warning", owning({("never", 0): "@_a-0"}, {
         "@_a": subscribing({orders: 1, "never": 1})}), "never-0")  # fmt: skip
     mixed = m.one() | {"@_b": subscribing({orders: 1})}
@@ -226,30 +227,29 @@ def make_broken(m: Maker) -> list[Broken]:
         "warning",
         owning({(orders, "x"): "@_a-0"}),
         f"/consumers/@/owners/{orders}/x",
-        "not named by",
     )
 
     # offsets
-    add("unreadable-offset", "critical", reading({(orders, 1): b"abc"}), second, "'abc' is no offset")
-    add("offset-beyond-end", "critical", reading({(orders, 1): 15}), second, "5 beyond the log's end 10")
-    add("offset-before-start", "critical", m.group(offsets={(m.cut, 0): 2}), f"{m.cut}-0", "3 messages lost")
-    add("recreated-topic", "critical", m.again[1], m.again[0], "0 at 3")
+    add("unreadable-offset", "critical", reading({(orders, 1): b"abc"}), second, "'abc'")
+    add("offset-beyond-end", "critical", reading({(orders, 1): 15}), second, 15, 5, 10)
+    add("offset-before-start", "critical", m.group(offsets={(m.cut, 0): 2}), f"{m.cut}-0", 2, 5, 3)
+    add("recreated-topic", "critical", m.again[1], m.again[0], 0, 3)
     add("partition-without-offset", "info", m.group(m.one(), m.both, {(orders, 0): 5}), second)
-    add("partition-without-offset", "warning", m.group(offsets={(orders, 0): 5}), second, "others of its topic")
-    add("offset-of-missing-topic", "warning", reading({("never", 0): 5}), "never", "does not exist")
-    add("offset-of-missing-partition", "warning", reading({(orders, 7): 5}), f"{orders}-7", "has 2 partitions")
+    add("partition-without-offset", "warning", m.group(offsets={(orders, 0): 5}), second)
+    add("offset-of-missing-topic", "warning", reading({("never", 0): 5}), "never", 1)
+    add("offset-of-missing-partition", "warning", reading({(orders, 7): 5}), f"{orders}-7", orders, 2)
     add("offset-without-subscriber", "info", reading({(m.cut, 0): 7}), m.cut)
     contradicting = m.group(offsets=m.sane)
     m.in_kafka(contradicting, 8)
-    add("contradicting-offsets", "warning", contradicting, first, "3 ahead")
+    add("contradicting-offsets", "warning", contradicting, first, 5, "ZooKeeper", 8, "Kafka", 3)
     running = reading({})
     m.in_kafka(running, 4)
-    add("contradicting-offsets", "info", running, first, "1 behind")
+    add("contradicting-offsets", "info", running, first, 5, "ZooKeeper", 4, "Kafka", 1)
 
     # topics
     phantom = m.phantom()
     m.mark(phantom)
     ghost = m.group({"@_a": subscribing({phantom: 1})}, {(phantom, 0): "@_a-0"}, {(phantom, 0): 0})
-    add("partition-without-leader", "critical", ghost, f"{phantom}-0", "no leader")
-    add("topic-marked-for-deletion", "warning", ghost, phantom, "members of the group read it")
+    add("partition-without-leader", "critical", ghost, f"{phantom}-0")
+    add("topic-marked-for-deletion", "warning", ghost, phantom)
     return made

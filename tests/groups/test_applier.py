@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from group_changes import Manager
 from grouping import joined
+from lines import names
 from writing import Build, Meddler, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -14,6 +15,7 @@ from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
+from zkgroup.groups.changes.plan import StalePlanError
 from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, SetData
@@ -39,8 +41,9 @@ def test_a_member_that_comes_between_copy_and_deletion(
         plan = manager.plan_copy(source, other, store="zookeeper")
         manager.copy(plan)
         manager.verify_copy(plan)
-        with pytest.raises(GroupActiveError, match=f"member {group}_m; nothing was removed"):
+        with pytest.raises(GroupActiveError) as refused:
             manager.delete(source)
+    assert refused.value.members == (f"{group}_m",)
     assert values(registry, group, P("t", 0)) == values(registry, other, P("t", 0)) == [5]
 
 
@@ -54,11 +57,11 @@ def test_an_offset_that_moves_after_it_was_copied(
     plan = manager.plan_copy(source, other, store="zookeeper")
     manager.copy(plan)
     second.write(SetData(znodes.offset(group, P("t", 0)), b"6"))
-    with pytest.raises(RefusedError, match="have changed since the plan"):
+    with pytest.raises(StalePlanError, match=znodes.offset(group, P("t", 0))):
         manager.delete(source)
     assert values(registry, group, P("t", 0)) == [6]
     second.write(SetData(znodes.offset(other, P("t", 0)), b"1"))
-    with pytest.raises(VerificationError, match="t-0 in zookeeper is 1, not 5"):
+    with pytest.raises(VerificationError, match=r"t-0\b.*\bzookeeper\b.*\b1\b.*\b5\b"):
         manager.verify_copy(plan)
 
 
@@ -69,7 +72,7 @@ def test_the_other_group_changes_after_the_plan(registry: Registry, second: Regi
     plan = manager.plan_copy(manager.find(group, "zookeeper"), other, store="zookeeper")
     second.write(Ensure(znodes.offset_topic(other, "t")))
     second.write(Create(znodes.offset(other, P("t", 1)), b"9"))
-    with pytest.raises(RefusedError, match=r"t-1 \(was none, is 9\); nothing was written"):
+    with pytest.raises(StalePlanError, match=r"t-1\b.*\bnone\b.*\b9\b"):
         manager.copy(plan)
     assert values(registry, other, P("t", 0), P("t", 1)) == [None, 9]
 
@@ -93,14 +96,13 @@ def test_members_in_kafka(
     in_kafka(source, {P(topic, 0): 7})
     plan = manager.plan_copy(manager.find(source, "kafka"), active)
     with joined(kafka, active, [topic]):
-        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
-            manager.refuse_if_active(found)
-        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
-            manager.delete(found)
-        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: it has members"):
+        changes = (lambda: manager.refuse_if_active(found), lambda: manager.delete(found), lambda: manager.copy(plan))
+        for change in changes:
+            with pytest.raises(GroupActiveError, match=rf"\b{active}\b") as refused:
+                change()
+            assert [name.startswith("tester") for name in refused.value.members] == [True]
+        with pytest.raises(RefusedError, match=rf"\b{active}\b"):
             Coordinators(kafka, 20.0).delete(active)
-        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
-            manager.copy(plan)
     assert offsets.fetch([P(topic, 0)], 20.0) == {P(topic, 0): 6}
 
 
@@ -112,13 +114,12 @@ def test_brokers_that_are_away(
     in_kafka(make_group(), {P(make_topic(1), 0): 1})  # from the first commit on there may be groups in Kafka
     group = make_group({P("t", 0): 5})
     manager = Manager(registry, nowhere, 1.0)
-    unknown = f"whether group {group} has offsets in Kafka is not known"
-    with pytest.raises(UnreachableError, match=unknown) as refused:
+    with pytest.raises(UnreachableError, match=rf"\b{group}\b") as refused:
         manager.find(group, None)
-    assert str(refused.value.remedy).endswith("give --store zookeeper to leave Kafka alone")
+    assert names(str(refused.value.remedy), "--store zookeeper")
     found = manager.find(group, None, partly=True)
     assert found.stores == ("zookeeper",)
-    assert unknown in found.warnings[0]
+    assert [names(warning, group) for warning in found.warnings] == [True]
     assert manager.find(group, "zookeeper").stores == ("zookeeper",)
     for store in ("kafka", "both"):
         with pytest.raises(UnreachableError):
@@ -127,11 +128,12 @@ def test_brokers_that_are_away(
 
 def test_groups_that_are_not_there(manager: Manager, make_group: Build, unique: Callable[[str], str]) -> None:
     """Not found, with the store that was read; without ZooKeeper only Kafka can be meant."""
-    with pytest.raises(NotFoundError, match="there is no group"):
-        manager.find(unique("nobody"), None)
+    nobody = unique("nobody")
+    with pytest.raises(NotFoundError, match=nobody):
+        manager.find(nobody, None)
     with pytest.raises(NotFoundError, match="in Kafka"):
         manager.find(make_group({P("t", 0): 5}), "kafka")
-    with pytest.raises(UsageError, match="no ZooKeeper was named"):
+    with pytest.raises(UsageError, match="--zookeeper"):
         Manager(None, nowhere, 1.0).find("g", "zookeeper")
 
 
@@ -142,8 +144,9 @@ def test_a_lock_that_is_gone_does_not_matter(registry: Registry, second: Registr
     second.write(Create(znodes.export_lock(group), b'{"host": "h9", "pid": 7}', ephemeral=True))
     manager = Manager(registry, nowhere, 1.0)
     found = manager.find(group, "zookeeper")
-    with pytest.raises(GroupActiveError, match="an export runs on h9, process 7"):
+    with pytest.raises(GroupActiveError, match=r"\bh9\b.*\b7\b") as refused:
         manager.delete(found)
+    assert refused.value.exporting
     second.write(Delete(znodes.export_lock(group)))
     manager.delete(manager.find(group, "zookeeper"))
     assert registry.read([Exists(znodes.group(group))]) == [None]

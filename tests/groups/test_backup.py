@@ -79,33 +79,31 @@ def test_what_was_tampered_with(tmp_path: Path) -> None:
     which of them should count is anybody's guess."""
     twice = replace(SAVED, offsets=(*SAVED.offsets, SavedOffset("zookeeper", TopicPartition("t", 0), 1, 7)))
     path = backup.write(twice, tmp_path / "twice")
-    with pytest.raises(UsageError, match="is no backup: t-0 in zookeeper is there twice"):
+    with pytest.raises(UsageError, match=rf"{path}\b.*\bt-0\b.*\bzookeeper\b"):
         backup.read(path)
     for foreign in ("/brokers/ids/9", "/consumers/other/ids", "/consumers/gg"):
         path = backup.write(replace(SAVED, nodes=(SavedNode(foreign, b""),)), tmp_path / foreign.replace("/", "-"))
-        with pytest.raises(
-            UsageError, match=f"{path} was tampered with: '{foreign}' is no node of (a group|group g): "
-        ):
+        with pytest.raises(UsageError, match=rf"{path}\b.*'{foreign}'"):
             backup.check_fits(backup.read(path), HERE, "g", path)
     backup.check_fits(SAVED, HERE, "g", path)
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "wrong"),
     [
-        ({"nodes": (SavedNode("/consumers/g/ids/g_x", b"{}"),)}, "'/consumers/g/ids/g_x' is a member"),
-        ({"nodes": (SavedNode("/consumers/g/../h", b""),)}, "'..' cannot be the name of a znode"),
-        ({"offsets": (SavedOffset("zookeeper", TopicPartition("../../brokers", 0), 5, 7),)}, "'../../brokers' cannot"),
+        ({"nodes": (SavedNode("/consumers/g/ids/g_x", b"{}"),)}, "'/consumers/g/ids/g_x'"),
+        ({"nodes": (SavedNode("/consumers/g/../h", b""),)}, r"'\.\.'"),
+        ({"offsets": (SavedOffset("zookeeper", TopicPartition("../../brokers", 0), 5, 7),)}, r"'\.\./\.\./brokers'"),
     ],
 )
-def test_what_no_deletion_has_removed(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+def test_what_no_deletion_has_removed(tmp_path: Path, change: dict[str, Any], wrong: str) -> None:
     """A member that would be planted for good, a way out of the group, a topic that is a path: the file is named, and
     how to go on."""
     path = tmp_path / "b.json"
     for offsets in (SAVED.offsets, ()):
         malformed = replace(SAVED, offsets=offsets)
         malformed = replace(malformed, **change)
-        with pytest.raises(UsageError, match=f"{path} was tampered with: {why}.*: give a file that"):
+        with pytest.raises(UsageError, match=rf"{path}\b.*{wrong}"):
             backup.check_nodes(malformed, path)
 
 
@@ -128,7 +126,7 @@ def test_permissions_that_no_access_list_can_have(tmp_path: Path, permissions: i
     """They are refused as the rest of the file is, before a request that no server takes."""
     acl = (Acl("world", "anyone", permissions),)
     path = backup.write(replace(SAVED, nodes=(SavedNode("/consumers/g", b"", acl),)), tmp_path / "b.json")
-    with pytest.raises(UsageError, match=f"{path} is no backup: '/consumers/g' has permissions that no access list"):
+    with pytest.raises(UsageError, match=rf"{path}\b.*'/consumers/g'"):
         backup.read(path)
 
 
@@ -136,7 +134,7 @@ def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
     """Taken for the cluster at the same address; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))
     backup.check_fits(nameless, HERE, "g", tmp_path)
-    with pytest.raises(RefusedError, match="another cluster"):
+    with pytest.raises(RefusedError, match=rf"{tmp_path}\b.*{HERE.connect}.*\bother:1\b"):
         backup.check_fits(nameless, Cluster("other:1", "abc"), "g", tmp_path)
 
 
@@ -170,7 +168,7 @@ def test_no_file_is_ever_replaced(tmp_path: Path) -> None:
     """The file that is there may be the only copy of what a first attempt found: exit code 5."""
     path = tmp_path / "mine.json"
     path.write_text("precious")
-    with pytest.raises(RefusedError, match="exists"):
+    with pytest.raises(RefusedError, match=str(path)):
         backup.write(SAVED, path)
     assert path.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
@@ -178,7 +176,7 @@ def test_no_file_is_ever_replaced(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     """One error that names the file, and no rest of a file."""
-    with pytest.raises(ZkgroupError, match=r"cannot be written: .*/no/backup\.json: No such file"):
+    with pytest.raises(ZkgroupError, match=r"/no/backup\.json: No such file"):
         backup.write(SAVED, tmp_path / "no" / "backup.json")
 
 
@@ -201,7 +199,7 @@ def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:
     """A usage error, exit code 2, that names the file and what is wrong."""
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=f"{path} is no backup: {why}"):
+    with pytest.raises(UsageError, match=f"{path}.*{why}"):
         backup.read(path)
 
 
@@ -233,9 +231,9 @@ def test_a_backup_fits_its_own_group_and_cluster(tmp_path: Path) -> None:
     backup.check_fits(SAVED, Cluster("other:1", None, HERE.created), "g", path)
     backup.check_fits(SAVED, Cluster(HERE.connect), "g", path)
     for other in (Cluster(HERE.connect, "xyz", HERE.created), Cluster(HERE.connect, None, (1, 2)), Cluster("other:1")):
-        with pytest.raises(RefusedError, match="another cluster"):
+        with pytest.raises(RefusedError, match=rf"{path}\b.*{HERE.connect}"):
             backup.check_fits(SAVED, other, "g", path)
-    with pytest.raises(RefusedError, match="of group g, not of h"):
+    with pytest.raises(RefusedError, match=r"\bg\b.*\bh\b"):
         backup.check_fits(SAVED, HERE, "h", path)
 
 

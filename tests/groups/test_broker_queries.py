@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from lines import names
 from support import wait_until
 
 from zkgroup.clients.kafka import group_coordinator, log_offsets
@@ -54,7 +55,7 @@ def test_who_got_no_answer_asks_the_next_question(
     found = queries.logs([partition])[partition]
     assert found == LogRange(0, 0) if again else "brokers at kafka:9092 gave no answer" in str(found)
     (warning,) = queries.warnings
-    assert warning.startswith("groups in Kafka are not known: brokers at kafka:9092")
+    assert names(str(warning), "kafka:9092")
 
 
 def test_who_has_no_time_left_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,4 +66,4 @@ def test_who_has_no_time_left_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     wait_until(lambda: not queries._has_time(), 5, "the time is up")
     assert not queries.read_groups(["g"])["g"].offsets
     assert not asked
-    assert "gave no answer" in str(queries.logs([TopicPartition("t", 0)])[TopicPartition("t", 0)])
+    assert isinstance(queries.logs([TopicPartition("t", 0)])[TopicPartition("t", 0)], NoAnswerError)

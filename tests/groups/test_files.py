@@ -15,6 +15,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lines import names
 from support import scaled
 
 from zkgroup.errors import UsageError, ZkgroupError
@@ -132,7 +133,7 @@ def test_what_has_no_offset_says_so() -> None:
     assert parse("topic,partition,committed\nt,0,\n").offsets_of(GROUP) == nothing
     assert parse("topic partition committed\nt 0 -\n").offsets_of(GROUP) == nothing
     assert parse('[{"topic":"t","partition":0,"committed":null}]').offsets_of(GROUP) == nothing
-    assert "'' is no offset" in refused("t,0,\n")
+    assert names(refused("t,0,\n"), "saved", 1, "''")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_what_has_no_offset_says_so() -> None:
 def test_what_tools_print_around_their_tables(table: str, line: str) -> None:
     """Before, within and behind; what only begins like it is refused."""
     assert parse(table.format(*[f"{line}\n"] * 2)).offsets_of("g") == {TopicPartition("t", 0): 5}
-    assert "fields" in refused("t 0 1\nBROKER INFO of ours\n")
+    assert names(refused("t 0 1\nBROKER INFO of ours\n"), "saved", 2, 4, 3)
 
 
 def test_utf_16() -> None:
@@ -167,53 +168,57 @@ def test_hostile_names_in_zk_lines() -> None:
     """Groups and topics may be called anything that a znode can be; nothing else gets through."""
     ((group, found),) = parse("/consumers/a:b,{c}/offsets/x:y z/3:4").groups.items()
     assert (group, found) == ("a:b,{c}", {TopicPartition("x:y z", 3): 4})
-    assert "cannot be a topic" in refused("/consumers/g/offsets/../3:4")
-    assert "cannot be a topic" in refused("/consumers/g/offsets/a\x1bb/3:4")
-    assert "cannot be a topic" in refused('{"a/b":{"0":1}}')
+    for text, topic in (
+        ("/consumers/g/offsets/../3:4", ".."),
+        ("/consumers/g/offsets/a\x1bb/3:4", "a\x1bb"),
+        ('{"a/b":{"0":1}}', "a/b"),
+    ):
+        assert names(refused(text), "saved", repr(topic))
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "why"),
+    ("text", "place", "facts"),
     [
-        ("t 0 1\n\nt 0 2\n", 3, "t-0 is to have offset 2, but 1 in line 1"),
-        ("/consumers/g/offsets/t/0-3:1\n/consumers/g/offsets/t/1-3:2", 2, "t-3 is to have offset 2, but 1 in line 1"),
-        ('[{"topic":"t","partition":0,"target":1},{"topic":"t","partition":0,"target":null}]', "$[1]", "but 1 in $[0]"),
-        ("t,0,1\nt,1\n", 2, "has 2 fields, not 3"),
-        ("t,0\n", 1, "2 fields, where 3 or 4 are expected"),
-        ("t 0 1 2\n", 1, "4 fields, where 3 are expected"),
-        ("t,0,1_000\n", 1, "'1_000' is no offset"),
-        ("t,0,1.5\n", 1, "'1.5' is no offset"),
-        ("t,0,٣\n", 1, "'٣' is no offset"),
-        ("t,0,9223372036854775808\n", 1, "is no offset"),
-        ("t,-1,5\n", 1, "'-1' is no partition"),
-        ("t,2147483648,5\n", 1, "is no partition"),
-        ('t,0,"1\n', 1, "is no CSV"),
-        ("topic,partition,lag\nt,0,1\n", 1, "no column has offsets"),
-        ("/consumers/g/offsets/t/0:1\n/consumers/g/owners/t/0:x\n", 2, "is no offset of a group in ZooKeeper"),
-        ("/consumers/g/offsets/t/leader:1\n", 1, "is no offset of a group in ZooKeeper"),
-        ("/consumers//offsets/t/0:1\n", 1, "is no offset of a group in ZooKeeper"),
-        ('{"t":{"0":1},}', 1, "is no JSON"),
-        ('{"t":\n{"0":1', 2, "is no JSON"),
-        ('{"t":\n{"0":1.5}}', "$.t.0", "1.5 is no offset"),
-        ('{"t":\n{"0":true}}', "$.t.0", "true is no offset"),
-        ('{"t":\n{"0":{}}}', "$.t.0", "{} is no offset"),
-        ('{"groupid":"g","offsets":{"t":{"0":1},\n"u":5}}', "$.offsets", "'u' has 5, no partitions"),
-        ('{"t":{"x":1}}', "$.t.x", "'x' is no partition"),
-        ('{"t":{"0":' + "9" * 50 + "}}", "$.t.0", "is no offset"),
-        ('{"groupid":\n5,"offsets":{"t":{"0":1}}}', "$.groupid", "5 is no group"),
-        ('[{"topic":"t","partition":0,"offset":1},\n5]', "$[1]", "5 is no row"),
-        ('[{"topic":"t",\n"partition":0}]', "$[0]", "a row without offset"),
-        ('[{"topic":5,"partition":0,"offset":1}]', "$[0]", "a row without topic"),
-        (b"t 0 1\nt 1 \xff\n", 2, "byte 10 is no UTF-8"),
-        (b"\x7fELF\x02\x01\x01\x00\x00", 1, "a zero byte"),
-        (b"t 0 1\n\x00", 2, "a zero byte"),
+        ("t 0 1\n\nt 0 2\n", 3, ("t-0", 2, 1, 1)),
+        ("/consumers/g/offsets/t/0-3:1\n/consumers/g/offsets/t/1-3:2", 2, ("t-3", 2, 1, 1)),
+        ('[{"topic":"t","partition":0,"target":1},{"topic":"t","partition":0,"target":null}]', "$[1]", (1, "$[0]")),
+        ("t,0,1\nt,1\n", 2, (2, 3)),
+        ("t,0\n", 1, (2, 3, 4)),
+        ("t 0 1 2\n", 1, (4, 3)),
+        ("t,0,1_000\n", 1, ("'1_000'",)),
+        ("t,0,1.5\n", 1, ("'1.5'",)),
+        ("t,0,٣\n", 1, ("'٣'",)),
+        ("t,0,9223372036854775808\n", 1, ("9223372036854775808",)),
+        ("t,-1,5\n", 1, ("'-1'",)),
+        ("t,2147483648,5\n", 1, ("2147483648",)),
+        ('t,0,"1\n', 1, ()),
+        ("topic,partition,lag\nt,0,1\n", 1, ()),
+        ("/consumers/g/offsets/t/0:1\n/consumers/g/owners/t/0:x\n", 2, ()),
+        ("/consumers/g/offsets/t/leader:1\n", 1, ()),
+        ("/consumers//offsets/t/0:1\n", 1, ()),
+        ('{"t":{"0":1},}', 1, ()),
+        ('{"t":\n{"0":1', 2, ()),
+        ('{"t":\n{"0":1.5}}', "$.t.0", (1.5,)),
+        ('{"t":\n{"0":true}}', "$.t.0", ("true",)),
+        ('{"t":\n{"0":{}}}', "$.t.0", ("{}",)),
+        ('{"groupid":"g","offsets":{"t":{"0":1},\n"u":5}}', "$.offsets", ("'u'", 5)),
+        ('{"t":{"x":1}}', "$.t.x", ("'x'",)),
+        ('{"t":{"0":' + "9" * 50 + "}}", "$.t.0", ()),
+        ('{"groupid":\n5,"offsets":{"t":{"0":1}}}', "$.groupid", (5,)),
+        ('[{"topic":"t","partition":0,"offset":1},\n5]', "$[1]", (5,)),
+        ('[{"topic":"t",\n"partition":0}]', "$[0]", ("offset",)),
+        ('[{"topic":5,"partition":0,"offset":1}]', "$[0]", ("topic",)),
+        (b"t 0 1\nt 1 \xff\n", 2, (10, "UTF-8")),
+        (b"\x7fELF\x02\x01\x01\x00\x00", 1, ()),
+        (b"t 0 1\n\x00", 2, ()),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_reported_with_its_place(text: str | bytes, place: int | str, why: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place(
+    text: str | bytes, place: int | str, facts: tuple[object, ...]
+) -> None:
     """One line names the file, the line in it or the place in its JSON, and what is wrong there."""
     message = refused(text)
-    assert message.startswith(f"saved, line {place}: " if isinstance(place, int) else f"saved, {place}: ")
-    assert why in message
+    assert names(message, "saved", place, *facts)
     assert len(message) < 250
 
 
@@ -232,7 +237,7 @@ def test_what_is_wrong_is_reported_with_its_place(text: str | bytes, place: int 
 )
 def test_what_is_compressed_is_to_be_unpacked(data: bytes) -> None:
     """It is no text: the remedy says how a compressed file is read."""
-    assert refused(data).endswith("unpack a compressed one first, as in: gunzip -c FILE | zkgroup …")
+    assert names(refused(data), "saved", "gunzip -c FILE | zkgroup")
 
 
 @pytest.mark.parametrize("topic", ["BZh9", "BZh91AY", "PK", "sNaPpY"])
@@ -244,34 +249,33 @@ def test_text_that_begins_like_a_packed_file_is_text(topic: str) -> None:
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "[]", "{}", '{"groupid":"g","offsets":{}}', "\ufeff"])
 def test_nothing_in_a_file(text: str) -> None:
     """A file without a single offset is a mistake, not a plan to do nothing."""
-    assert refused(text).startswith("saved has no offsets")
+    assert names(refused(text), "saved")
 
 
 def test_json_of_another_kind() -> None:
     """JSON that is nested without end, or no object at all, is refused."""
-    assert "nested too deeply" in refused("[" * 100_000)
-    assert "nested too deeply" in refused('{"a":' * 100_000)
-    assert "without offsets" in refused('"text"', "json")
-    assert "NaN" in refused('{"t":{"0":NaN}}')
-    assert "a number that is no offset" in refused('{"t":{"0":' + "9" * 5000 + "}}")
-    assert "'0' twice in one object" in refused('{"t":{"0": 1, "1": 2, "0": 3}}')
-    assert "'t' twice in one object" in refused('{"t":{"0":1},"u":{},"t":{"0":2}}')
-    assert refused('{"groupid":"g","offsets":[]}').startswith('saved: has no object "offsets"')
+    for text in ("[" * 100_000, '{"a":' * 100_000, '{"t":{"0":' + "9" * 5000 + "}}"):
+        assert len(refused(text)) < 250
+    assert names(refused('"text"', "json"), "saved")
+    assert names(refused('{"t":{"0":NaN}}'), "saved", "NaN")
+    assert names(refused('{"t":{"0": 1, "1": 2, "0": 3}}'), "saved", "'0'")
+    assert names(refused('{"t":{"0":1},"u":{},"t":{"0":2}}'), "saved", "'t'")
+    assert names(refused('{"groupid":"g","offsets":[]}'), "saved", '"offsets"')
 
 
 def test_a_format_can_be_forced() -> None:
     """What is ambiguous, or wrongly recognised, is read as it is said to be."""
     assert parse('{"offsets":{"x":{"0":1}}}', "json").format == "json"
-    assert "'x' is no partition" in refused('{"offsets":{"x":{"0":1}}}', "spark")
-    assert "is no offset of a group" in refused("t,0,1", "zk")
-    assert "is no JSON" in refused("t,0,1", "json")
+    assert names(refused('{"offsets":{"x":{"0":1}}}', "spark"), "saved", "$.offsets.x", "'x'")
+    assert names(refused("t,0,1", "zk"), "saved", 1)
+    assert names(refused("t,0,1", "json"), "saved", 1)
 
 
 def test_whose_offsets() -> None:
     """A file of several groups gives each its own; one of other groups only is refused, and says whose it is."""
     found = parse("a,t,0,1\nb,t,0,2\n")
     assert found.offsets_of("b") == {TopicPartition("t", 0): 2}
-    with pytest.raises(UsageError, match=r"saved has offsets of group 'a', 'b', not of g: .*--from-group a"):
+    with pytest.raises(UsageError, match=r"^saved\b.*'a', 'b'.*\bg\b.*--from-group a\b"):
         found.offsets_of("g")
 
 
@@ -284,24 +288,24 @@ def test_a_hundred_thousand_lines() -> None:
     """A file of 100,000 partitions is read, and an error on its last line is found there, in JSON as well."""
     lines = "".join(f"t {n} {n}\n" for n in range(100_000))
     assert len(parse(lines).offsets_of(GROUP)) == 100_000
-    assert "line 100001:" in refused(lines + "t 5 6")
+    assert names(refused(lines + "t 5 6"), "saved", 100001, "t-5", 6, 5, 6)
     text = '{"t":{\n' + ",\n".join(f'"{n}":{n}' for n in range(100_000))
-    assert "$.t.5x: '5x' is no partition" in refused(text + ',\n"5x":6}}')
+    assert names(refused(text + ',\n"5x":6}}'), "saved", "$.t.5x", "'5x'")
 
 
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        ("\n" * 2_000_001, "2,000,000 lines"),
-        ('{"t":{' + '"1":1,' * 1_100_001, "1,100,000 names"),
-        ('[{"offset":1,' + '"1":1,' * 5_000_001, "5,000,000 names"),
-        ("[" + "0," * 1_100_001, "1,100,000 values"),
+        ("\n" * 2_000_001, "2,000,000"),
+        ('{"t":{' + '"1":1,' * 1_100_001, "1,100,000"),
+        ('[{"offset":1,' + '"1":1,' * 5_000_001, "5,000,000"),
+        ("[" + "0," * 1_100_001, "1,100,000"),
     ],
 )
 def test_more_than_any_group_has(text: str, limit: str) -> None:
     """A file of more lines or names than all partitions of any cluster take is refused in one line before it is taken
     apart, which takes minutes; those that end in the middle are not even JSON."""
-    assert refused(text).startswith(f"saved has more than {limit}: see whether it is the right file")
+    assert names(refused(text), "saved", limit)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,7 @@ def test_a_file_of_separators_takes_no_more_than_itself(form: FileFormat | None,
     data = (begin + unit * (size // len(unit))).encode()
     tracemalloc.start()
     try:
-        with pytest.raises(UsageError, match=r"longer than 65,536 characters|more than 1,100,000 values"):
+        with pytest.raises(UsageError, match=r"\b65,536\b|\b1,100,000\b"):
             parse_offsets(data, "saved", form)
         assert tracemalloc.get_traced_memory()[1] < 3 * size
     finally:
@@ -328,26 +332,25 @@ def test_a_line_may_be_so_long() -> None:
     """One character more is too many, also where it is blank, as what follows would pass unread."""
     line = "t 0 1" + " " * (MAX_LINE - 5)
     assert parse(f"{line}\nt 1 2").offsets_of(GROUP) == {TopicPartition("t", 0): 1, TopicPartition("t", 1): 2}
-    remedy = "see whether it is the right file"
-    assert refused(f"t 1 2\n{line} \n") == f"saved, line 2: is longer than {MAX_LINE:,} characters: {remedy}"
-    assert refused(f"{' ' * MAX_LINE} t 0 1\nt 1 2\n").startswith("saved, line 1: is longer than")
+    assert names(refused(f"t 1 2\n{line} \n"), "saved", 2, f"{MAX_LINE:,}")
+    assert names(refused(f"{' ' * MAX_LINE} t 0 1\nt 1 2\n"), "saved", 1, f"{MAX_LINE:,}")
 
 
 def test_more_offsets_than_any_group_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few lines and names they take."""
     monkeypatch.setattr(file_formats, "MAX_ENTRIES", 3)
     assert len(parse("".join(f"t {n} {n}\n" for n in range(3))).offsets_of(GROUP)) == 3
-    assert "saved has more than 3 offsets" in refused("".join(f"t {n} {n}\n" for n in range(4)))
-    assert "saved has more than 3 offsets" in refused('{"t":{"0":1,"1":1,"2":1,"3":1}}')
+    assert names(refused("".join(f"t {n} {n}\n" for n in range(4))), "saved", 3)
+    assert names(refused('{"t":{"0":1,"1":1,"2":1,"3":1}}'), "saved", 3)
 
 
 def test_reading_files(tmp_path: Path) -> None:
     """A file that is missing, a folder, or larger than any offset file can be, is refused by its name."""
-    with pytest.raises(UsageError, match=r"cannot read .*absent: No such file"):
+    with pytest.raises(UsageError, match=r"/absent: No such file"):
         read_offsets(str(tmp_path / "absent"))
     with pytest.raises(UsageError, match="Is a directory"):
         read_offsets(str(tmp_path))
-    with pytest.raises(UsageError, match=f"larger than {MAX_BYTES >> 20} MiB"):
+    with pytest.raises(UsageError, match=rf"/dev/zero\b.*\b{MAX_BYTES >> 20} MiB"):
         read_offsets("/dev/zero")
     (tmp_path / "good").write_text("t 0 1\n")
     assert read_offsets(str(tmp_path / "good")).offsets_of(GROUP) == {TopicPartition("t", 0): 1}
@@ -359,7 +362,7 @@ def test_names_that_a_format_cannot_hold() -> None:
     assert parse(format_offsets("zk", GROUP, odd)).offsets_of(GROUP) == odd
     assert parse(format_offsets("json", GROUP, odd)).offsets_of(GROUP) == odd
     for form in ("csv", "rpk"):
-        with pytest.raises(UsageError, match="choose --file-format"):
+        with pytest.raises(UsageError, match="--file-format"):
             format_offsets(form, GROUP, odd)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         format_offsets("zk", "a/b", ORDERS)
@@ -425,7 +428,7 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
     """A disk without room, or a folder that is not there, is reported by the file's name; the old file stays."""
-    with pytest.raises(ZkgroupError, match=r"cannot write .*/none/saved: No such file"):
+    with pytest.raises(ZkgroupError, match=r"/none/saved: No such file"):
         write_atomically(str(tmp_path / "none" / "saved"), "x")
-    with pytest.raises(ZkgroupError, match="cannot write"):
+    with pytest.raises(ZkgroupError, match="/dev/full"):
         write_atomically("/dev/full", "x")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
+from lines import names
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -191,7 +192,7 @@ def test_brokers_that_are_away_are_a_warning(
     snapshot = read_group(registry, group, kafka=nowhere, timeout=0.5)
     (warning,) = snapshot.warnings
     assert nowhere.bootstrap in warning
-    assert "no answer within 0.5 s" in warning
+    assert names(warning, nowhere.bootstrap, "0.5 s")
     assert (snapshot.state, snapshot.partitions[0].committed("both"), snapshot.partitions[0].lag("both")) == (
         "active",
         7,
@@ -201,10 +202,10 @@ def test_brokers_that_are_away_are_a_warning(
     assert snapshot.partitions[0].leader == 1
 
     def none() -> KafkaSettings:
-        raise UnreachableError("no broker is registered in ZooKeeper", "start one")
+        raise UnreachableError("the test found none", "start one")
 
-    assert "no broker is registered" in read_group(registry, group, kafka=none).warnings[0]
-    with pytest.raises(UsageError, match="librdkafka refuses its configuration"):
+    assert "the test found none" in read_group(registry, group, kafka=none).warnings[0]
+    with pytest.raises(UsageError, match=r"no\.such\.thing"):
         read_group(registry, group, kafka=KafkaSettings(nowhere.bootstrap, {"no.such.thing": "1"}))
 
 

@@ -11,6 +11,7 @@ import pytest
 from cli import run
 from hiding import AUTH, CLOSED, PARTS, make_hiding
 from judged import DAY, judged
+from lines import names
 from support import numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -122,9 +123,8 @@ def test_nobody_plans_for_members_that_may_not_be_seen(
 ) -> None:
     """A plan without members would be a plan for another group."""
     group, _, path = hiding("ids")
-    with pytest.raises(ZkgroupError, match="cannot be planned for") as caught:
+    with pytest.raises(ZkgroupError, match=rf"\b{group}\b.* {path}\b"):
         read_plan_start(registry, group)
-    assert path in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
         assert not isinstance(session.write(Create(f"{chroot}/consumers", acl=CLOSED)), Failure)
         assert not isinstance(session.write(Create(f"{chroot}/consumers/g")), Failure)
     with Registry(ZooKeeperSettings(zookeeper.address + chroot), 20.0) as shut:
-        with pytest.raises(ZkgroupError, match="znode /consumers cannot be read: not authorised"):
+        with pytest.raises(ZkgroupError, match=r"znode /consumers\b.*\bnot authorised\b"):
             read_groups(shut)
         assert read_group(shut, "g").state == "inactive"
 
@@ -193,7 +193,8 @@ def test_a_list_says_of_which_groups_it_counts_a_part(
     if part == "offsets":
         result = run("list-groups", "-z", cluster.connect)
         assert result.returncode == 0, result.stderr
-        assert "may not be read, and is not counted" in result.stderr
+        (every,) = incomplete_notes(read_groups(registry))
+        assert every in result.stderr
 
 
 def test_a_plan_with_a_member_that_may_not_be_seen(
@@ -203,8 +204,7 @@ def test_a_plan_with_a_member_that_may_not_be_seen(
     group, _, path = hiding("member")
     result = run("assign", group, "-z", cluster.connect)
     assert result.returncode == 0, result.stderr
-    assert f"znode {path} cannot be read: not authorised; it is left out here" in result.stderr
-    assert "mended" not in result.stderr
+    assert names(result.stderr, path, "not authorised")
 
 
 @pytest.mark.parametrize("at_work", [True, False])

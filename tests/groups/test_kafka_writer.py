@@ -7,17 +7,19 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from lines import names
 from resets import TIMEOUT, Kept
 from writing import commit
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, ZkgroupError, notices_of
+from zkgroup.errors import Remedy, UnreachableError, ZkgroupError, notices_of
 from zkgroup.groups.changes import kafka_writer
 from zkgroup.groups.changes.change_reports import WriteReport
 from zkgroup.groups.changes.kafka_writer import write_kafka_offsets
-from zkgroup.groups.changes.plan import GO_ON
+from zkgroup.groups.changes.plan import GO_ON, StalePlanError
+from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord
 
@@ -54,9 +56,10 @@ def test_a_member_that_joins_in_kafka_after_the_last_read_wins(
     with ExitStack() as members:
         monkeypatch.setattr(Commits, "before", staticmethod(lambda: members.enter_context(kept.alive(topic))))
         monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
-        with pytest.raises(RefusedError, match=f"group {kept.group} is active in Kafka: member somebody-") as caught:
+        with pytest.raises(GroupActiveError, match=rf"\b{kept.group}\b") as caught:
             write_kafka_offsets(kafka, kept.group, [commit(P(topic, 0), 50, 10)], TIMEOUT)
-    assert (caught.value.exit_code, "nothing was written to Kafka" in str(caught.value)) == (5, True)
+    assert [name.startswith("somebody-") for name in caught.value.members] == [True]
+    assert (caught.value.exit_code, WriteReport().describe(" to Kafka") in caught.value.message) == (5, True)
     assert kept.get(P(topic, 0)) == [10]
 
 
@@ -71,8 +74,8 @@ def test_kafka_is_written_in_pieces(
     monkeypatch.setattr(Commits, "after", staticmethod(lambda: kept.put({keys[2]: 11})))
     monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(
-        RefusedError,
-        match=rf"{keys[2]} \(was 10, is 11\); 2 offsets are written to Kafka \({topic}-0..1\), 1 is not \({keys[2]}\)",
+        StalePlanError,
+        match=rf"\b{keys[2]}\b.*\b10\b.*\b11\b.*; 2\b.*\b{topic}-0\.\.1\b.*\b1\b.*\b{keys[2]}\b",
     ):
         write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
     assert kept.get(*keys) == [50, 50, 11]
@@ -104,12 +107,9 @@ def test_a_commit_whose_answer_is_lost(
     monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(ZkgroupError) as caught:
         write_kafka_offsets(kafka, kept.group, [commit(P(topic, 0), 50, 10)], 1.0)
-    is_written = f"1 offset is written to Kafka ({topic}-0)"
-    assert (is_written if heard else "is written to Kafka is not known") in str(caught.value)
-    message = (
-        "1 offset is written to Kafka" if heard else f"whether 1 offset ({topic}-0) is written to Kafka is not known"
-    )
-    assert message in str(caught.value)
+    report = WriteReport((P(topic, 0),)) if heard else WriteReport(doubtful=(P(topic, 0),))
+    assert report.describe(" to Kafka") in caught.value.message
+    assert names(report.describe(" to Kafka"), 1, f"{topic}-0")
     assert caught.value.exit_code == 3
     assert kept.get(P(topic, 0)) == [50]
 
@@ -129,6 +129,7 @@ def test_a_commit_that_is_interrupted(
     monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(KeyboardInterrupt) as caught:
         write_kafka_offsets(kafka, kept.group, [commit(key, 50, 10) for key in keys], TIMEOUT, piece=2)
-    message = f"2 offsets are written to Kafka ({topic}-0..1), 1 is not ({topic}-2)"
-    assert notices_of(caught.value) == [Notice(message, Remedy(GO_ON))]
+    (reported,) = notices_of(caught.value)
+    assert names(reported.message, 2, f"{topic}-0..1", 1, f"{topic}-2")
+    assert reported.remedy == Remedy(GO_ON)
     assert kept.get(*keys) == [50, 50, 10]

@@ -96,10 +96,10 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = [path.read_bytes() for path in (text, other, newer)]
-    for path, why in ((text, "no history"), (other, "something else"), (newer, "another release")):
-        with pytest.raises(UsageError, match=why), LagHistory(path):
+    for path in (text, other, newer):
+        with pytest.raises(UsageError, match=path.name), LagHistory(path):
             pass
-    with pytest.raises(ZkgroupError, match="cannot be"), LagHistory(text / "h.sqlite3"):
+    with pytest.raises(ZkgroupError, match=r"h\.sqlite3"), LagHistory(text / "h.sqlite3"):
         pass
     assert [path.read_bytes() for path in (text, other, newer)] == before
 
@@ -134,7 +134,7 @@ def test_what_is_damaged_is_to_be_moved_away(tmp_path: Path, statement: str | No
     with pytest.raises(ZkgroupError) as damaged:
         use()
     assert str(path) in damaged.value.message
-    assert str(damaged.value).endswith("move it away: a new one is made")
+    assert damaged.value.remedy is not None
     path.rename(tmp_path / "away")
     use()
 

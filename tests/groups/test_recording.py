@@ -105,7 +105,7 @@ def test_damage_in_the_middle_is_reported(tmp_path: Path) -> None:
     state = WatchedGroup(1, "g", {"m": WatchedMember("t:1")})
     path = written(tmp_path, [Observation(state, ()), Observation(state, ()), Observation(state, ())])
     lines = path.read_bytes().split(b"\n")
-    where = f"damaged at byte {len(lines[0]) + len(lines[1]) + 2}"
+    where = rf"{path}\b.*\b{len(lines[0]) + len(lines[1]) + 2}\b"
     path.write_bytes(b"\n".join([*lines[:2], b"{x", *lines[3:]]))
     with pytest.raises(UsageError, match=where):
         read(path)
@@ -118,11 +118,11 @@ def test_damage_in_the_middle_is_reported(tmp_path: Path) -> None:
 def test_files_that_are_there_and_files_that_cannot_be(tmp_path: Path) -> None:
     """Nothing is overwritten; what cannot be written is said in a line."""
     path = written(tmp_path, [])
-    with pytest.raises(UsageError, match="there already"), Recorder(path, HEADER):
+    with pytest.raises(UsageError, match=str(path)), Recorder(path, HEADER):
         pass
-    with pytest.raises(ZkgroupError, match="cannot be written"), Recorder(tmp_path / "no" / "file", HEADER):
+    with pytest.raises(ZkgroupError, match="/no/file"), Recorder(tmp_path / "no" / "file", HEADER):
         pass
-    with pytest.raises(UsageError, match="cannot be read"), Recording(tmp_path / "nothing"):
+    with pytest.raises(UsageError, match="/nothing"), Recording(tmp_path / "nothing"):
         pass
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from lines import names
 from members import ReadMember, wait_for_rest
 from plans import planned, snapshot
 from session_expiry import expire_session
@@ -49,10 +50,8 @@ def test_nothing_speaks_against_a_healthy_group() -> None:
 
 
 def test_a_group_without_members_cannot_rebalance() -> None:
-    """Refused with a line that says so."""
-    refused = find_objection(snapshot({}, PARTITIONS, {}), PLAN, None)
-    assert isinstance(refused, RefusedError)
-    assert str(refused) == "group g has no members: nothing is there that could rebalance"
+    """Refused, whatever is planned."""
+    assert isinstance(find_objection(snapshot({}, PARTITIONS, {}), PLAN, None), RefusedError)
 
 
 def test_without_a_broker_nobody_rebalances() -> None:
@@ -60,38 +59,35 @@ def test_without_a_broker_nobody_rebalances() -> None:
     alone = replace(snapshot(MEMBERS, PARTITIONS, OWNERS), broker_ids=())
     refused = find_objection(alone, PLAN, None)
     assert isinstance(refused, RefusedError)
-    assert "no broker is registered" in refused.message
     assert refused.remedy is not None
-    assert refused.remedy.text.startswith("start the brokers")
 
 
 def test_a_registration_that_stops_the_group() -> None:
     """Members release before they fail: refused while something is owned, and allowed when nothing is left to lose."""
     refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS, errors={"g_bad": "no JSON"}), PLAN, None)
-    assert refused is not None
-    assert "no member gets past the registration of g_bad: no JSON" in refused.message
-    assert refused.remedy is not None
-    assert refused.remedy.text.startswith("mend the registration of g_bad: until then no Scala member can rebalance")
+    assert isinstance(refused, RefusedError)
+    assert names(refused.message, "g_bad", "no JSON")
+    assert names(str(refused.remedy), "g_bad")
     assert find_objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
 
 
 def test_a_strategy_that_refuses() -> None:
     """Members of roundrobin up to 0.10.1 would release everything, and get nothing back."""
-    refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, "roundrobin refuses this group")
-    assert refused is not None
-    assert refused.message == "group g would lose its owners in a rebalance: roundrobin refuses this group"
-    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), None, "roundrobin refuses this group") is None
+    refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, "for this reason")
+    assert isinstance(refused, RefusedError)
+    assert names(refused.message, "g", "for this reason")
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), None, "for this reason") is None
 
 
 def test_a_foreign_owner_in_a_share() -> None:
     """A share of which somebody else, who is not registered, owns a part would be lost as a whole."""
-    stranger = TopicPartition("t", 1)
-    refused = find_objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, stranger: "g_gone-0"}), PLAN, None)
-    assert refused is not None
-    assert "g_a would lose its share in a rebalance: t-1 of it is owned by g_gone-0" in refused.message
+    foreign = TopicPartition("t", 1)
+    refused = find_objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, foreign: "g_gone-0"}), PLAN, None)
+    assert isinstance(refused, RefusedError)
+    assert names(refused.message, "g_a", foreign, "g_gone-0")
     # The one whose share it is has nothing: there is nothing to lose.
     others = {pair: owner for pair, owner in OWNERS.items() if not owner.startswith("g_a")}
-    assert find_objection(snapshot(MEMBERS, PARTITIONS, {**others, stranger: "g_gone-0"}), PLAN, None) is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {**others, foreign: "g_gone-0"}), PLAN, None) is None
     # Of a topic that is in nobody's share.
     elsewhere = snapshot(MEMBERS, {**PARTITIONS, "old": [0]}, {**OWNERS, TopicPartition("old", 0): "x"})
     assert find_objection(elsewhere, Assignment(PLAN.owners), None) is None
@@ -234,7 +230,7 @@ def test_a_session_that_ends(deaf: Deaf, cluster: Sandbox, registry: Registry, o
 def test_a_group_that_went_meanwhile(registry: Registry, ours: Registry, unique: Callable[[str], str]) -> None:
     """Without its ids there is nowhere to put a node, and nothing is made."""
     group = unique("gone")
-    with pytest.raises(RefusedError, match="has no members any more"):
+    with pytest.raises(RefusedError, match=group):
         trigger_rebalance(ours, group, a_judge(RANGE))
     (groups,) = registry.read([Children(znodes.consumers())])
     assert isinstance(groups, tuple)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lines import names
 from writing import Build, Meddler, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -18,6 +19,7 @@ from zkgroup.groups.changes.group_plans import WholeGroup, plan_group_deletion
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.node_removals import read_scope
 from zkgroup.groups.changes.plan import ZnodeRemoval
+from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.changes.undo import deleted_groups, describe_omitted, plan_restore, restore
 from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.group_model import Cluster
@@ -101,7 +103,7 @@ def test_a_group_that_is_at_work_is_refused(
         remove_nodes(registry, ZnodeRemoval(tree))
     with Meddler(registry.settings, lambda n: register(second, groups[0]) if n == 1 else None) as meddler:
         outcome = restore(meddler, deleted_groups(both, None))
-    assert f"group {groups[0]} is active" in str(outcome[groups[0]])
+    assert isinstance(outcome[groups[0]], GroupActiveError)
     assert outcome[groups[1]] is None
     assert values(registry, groups[0], P("t", 0)) == [None]
     assert values(registry, groups[1], P("t", 0)) == [5]
@@ -121,9 +123,9 @@ def test_a_backup_cannot_reach_beyond_its_groups(path: str) -> None:
 def test_a_backup_without_the_group() -> None:
     """Nothing of that name in it, or no nodes at all."""
     backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode("/consumers/g", b""),))
-    with pytest.raises(NotFoundError, match="nothing of group h"):
+    with pytest.raises(NotFoundError, match=r"\bh\b"):
         deleted_groups(backup, "h")
-    with pytest.raises(UsageError, match="has no nodes"):
+    with pytest.raises(UsageError):
         deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
 
 
@@ -142,4 +144,4 @@ def test_owners_without_a_session_are_not_restored(registry: Registry, make_grou
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
     (message,) = describe_omitted(backup)
-    assert message.startswith("1 owner node of the backup without a session")
+    assert names(message, 1)

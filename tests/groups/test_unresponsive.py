@@ -12,6 +12,7 @@ import pytest
 from broken_groups_by_hand import CLAIMED, HUNG
 from cli import run
 from judged import NOW, SECOND, codes, found, having, judged
+from lines import names
 from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until
 
@@ -74,19 +75,18 @@ def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Re
     finding = found(later, "unresponsive-member")
     assert (finding.subject, finding.severity) == (b, "critical")
     idle = found(later, "member-without-partitions")
-    assert idle.subject == c
-    assert "it can claim no share" in idle.message
-    assert f"resume or end {b}" in str(idle.remedy)
-    assert f"resume or end {b}" in str(found(later, "partition-without-owner").remedy)
+    assert (idle.subject, idle.commands) == (c, ())
+    assert names(str(idle.remedy), b)
+    assert idle.remedy == found(later, "partition-without-owner").remedy
+    critical = {one.code for one in judged(later) if one.severity == "critical"}
+    assert critical == {"unresponsive-member", "member-without-partitions", "partition-without-owner"}
     assert "unexplained-owners" not in codes(later)
-    assert not any("differ" in one.message for one in judged(later))
 
     result = run("assign", hung.group, "--execute", "--timeout", "5", "-z", cluster.connect)
     assert result.returncode == 6
-    assert f"done  others rebalanced, {b} did not; watched for" in result.stderr
-    assert f"{b} did not rebalance: nothing was claimed anew in" in result.stderr
-    assert f"check the process of {b}" in result.stderr
-    assert "another strategy" not in result.stderr
+    assert names(result.stderr, "done", b)
+    (error,) = (line for line in result.stderr.splitlines() if line.startswith("zkgroup: "))
+    assert names(error, b, b), "also in the remedy"
 
 
 def test_a_member_that_hangs_alone(
@@ -108,7 +108,7 @@ def test_a_member_that_hangs_alone(
         registry.write(Delete(passing))
         snapshot = _rested(registry, group)
         finding = found(snapshot, "rebalance-in-progress")
-        assert (finding.severity, f"no claim of {group}_b is newer" in finding.message) == ("info", True)
+        assert (finding.severity, names(finding.message, f"{group}_b")) == ("info", True)
         assert codes(snapshot) & TOLD == {finding.code}
         later = replace(snapshot, taken_at=snapshot.taken_at + REST)
         assert codes(later, snapshot) & TOLD == {"unresponsive-member"}

@@ -9,6 +9,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import names
 from plans import (
     Members,
     Partitions,
@@ -227,9 +228,9 @@ def test_partitions_are_added() -> None:
     group = Scenario(filters, frozenset({"t"}), {"t": (0, 1)})
     grown = with_partitions(with_partitions(group, "t", 4), "tt", 1)
     assert plan_all(grown, RANGE).wanted == (*pairs("t", 0, 1, 2, 3), *pairs("tt", 0))
-    with pytest.raises(UsageError, match="has partition 1 already"):
+    with pytest.raises(UsageError, match=r"\bt\b.*\b1\b"):
         with_partitions(group, "t", 1)
-    with pytest.raises(UsageError, match="with 0 partitions"):
+    with pytest.raises(UsageError, match=r"\bnew\b.*\b0\b"):
         with_partitions(group, "new", 0)
 
 
@@ -237,9 +238,9 @@ def test_a_member_is_found_by_either_name() -> None:
     """By its id, or by what follows the group's name in it; else it is said who is there."""
     assert find_member("g_a", "g", {"g_a", "a"}) == "g_a"
     assert find_member("a", "g", {"g_a"}) == "g_a"
-    with pytest.raises(NotFoundError, match=r"no member 'x': its members: g_a, g_b"):
+    with pytest.raises(NotFoundError, match=r"'x'.*\bg_a, g_b\b"):
         find_member("x", "g", {"g_b", "g_a"})
-    with pytest.raises(NotFoundError, match="its members: none"):
+    with pytest.raises(NotFoundError, match=r"\bg\b.*'x'"):
         find_member("x", "g", {})
 
 
@@ -354,7 +355,7 @@ def test_without_owners_the_defaults_are_taken() -> None:
     assert choose(nothing, None, None).variant == RANGE.variant
     assert choose(nothing, "roundrobin", None).variant == NEW.variant
     assert choose(nothing, "roundrobin", "0.9.0.1").variant == OLD.variant
-    with pytest.raises(UsageError, match="knows no roundrobin"):
+    with pytest.raises(UsageError, match=r"0\.8\.1\.1.*\broundrobin\b"):
         choose(nothing, "roundrobin", "0.8.1.1")
     with pytest.raises(UsageError, match=r"2\.0"):
         choose(nothing, None, "2.0")
@@ -376,12 +377,9 @@ def test_misfits_name_partitions_and_owners() -> None:
     members = {"g_a": {"t": 1}, "g_b": {"t": 1}}
     owners = {TopicPartition("t", 0): "g_b-0", TopicPartition("old", 0): "g_b-0"}
     group = snapshot(members, {"t": range(2)}, owners, errors={"g_bad": "no JSON"})
-    assert find_misfits(group, [RANGE, NEW]) == [
-        "member g_bad: no JSON; no Scala member can rebalance until it is corrected: the plan leaves it out",
-        "old-0: owned by g_b-0, planned for nobody",
-        "t-0: owned by g_b-0, planned for g_a",
-        "t-1: owned by nobody, planned for g_b",
-    ]
+    facts = [("g_bad", "no JSON"), ("old-0", "g_b-0"), ("t-0", "g_b-0", "g_a"), ("t-1", "g_b")]
+    misfits = find_misfits(group, [RANGE, NEW])
+    assert [names(text, *one) for text, one in zip(misfits, facts, strict=True)] == [True] * 4
 
 
 def test_an_assignment_of_an_outcome_keeps_the_ties() -> None:

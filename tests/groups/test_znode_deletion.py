@@ -15,7 +15,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.changes.group_tree import read_tree, read_trees
 from zkgroup.groups.changes.node_removals import read_scope, unsubscribe_guard
-from zkgroup.groups.changes.plan import ZnodeRemoval
+from zkgroup.groups.changes.plan import StalePlanError, ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.changes.znode_deletion import remove_empty_group, remove_groups, remove_nodes
 from zkgroup.groups.partition_scope import parse_scope
@@ -65,9 +65,10 @@ def test_a_member_that_comes_last_wins(registry: Registry, second: Registry, mak
     tree = read_tree(registry, group)
     with (
         Meddler(registry.settings, lambda n: register(second, group) if n == 1 else None) as meddler,
-        pytest.raises(GroupActiveError, match=f"member {group}_m; nothing was removed"),
+        pytest.raises(GroupActiveError) as refused,
     ):
         remove_nodes(meddler, ZnodeRemoval(tree))
+    assert refused.value.members == (f"{group}_m",)
     assert values(registry, group, P("t", 0), P("u", 1)) == [5, 6]
     assert {node.path for node in read_tree(registry, group).nodes} - {node.path for node in tree.nodes} <= {
         znodes.ids(group),
@@ -108,11 +109,12 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
     group = make_group({P("t", 0): 5})
     tree = read_tree(registry, group)
     register(second, group)
-    with pytest.raises(GroupActiveError, match=f"member {group}_m"):
+    with pytest.raises(GroupActiveError) as refused:
         remove_nodes(registry, ZnodeRemoval(tree))
+    assert refused.value.members == (f"{group}_m",)
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     second.write(Create(f"{znodes.group(group)}/lease", ephemeral=True))
-    with pytest.raises(RefusedError, match=f"a session owns {znodes.group(group)}/lease"):
+    with pytest.raises(RefusedError, match=f"{znodes.group(group)}/lease"):
         remove_nodes(registry, ZnodeRemoval(read_tree(registry, group)))
     assert values(registry, group, P("t", 0)) == [5]
 
@@ -126,7 +128,7 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
         ("appeared", "after the read"),
         # After the snapshot a transaction cannot distinguish it from the node that was there:
         # docs/explanation/safe-changes.md.
-        ("made again", "before the read"),
+        ("recreated", "before the read"),
     ],
 )
 def test_what_has_changed_stays(registry: Registry, second: Registry, make_group: Build, when: str, what: str) -> None:
@@ -140,7 +142,7 @@ def test_what_has_changed_stays(registry: Registry, second: Registry, make_group
         if what == "moved":
             second.write(SetData(path, b"7"))
             return
-        if what == "made again":
+        if what == "recreated":
             second.write(Delete(path))
         second.write(Create(path, b"7"))
 
@@ -149,7 +151,7 @@ def test_what_has_changed_stays(registry: Registry, second: Registry, make_group
         meddle(1)
     with (
         Meddler(registry.settings, meddle if when == "after the read" else lambda n: None) as meddler,
-        pytest.raises(RefusedError, match=f"have changed since the plan was made: {path}; nothing was removed"),
+        pytest.raises(StalePlanError, match=path),
     ):
         remove_nodes(meddler, ZnodeRemoval(tree))
     assert values(registry, group, P("t", 0)) == [5]
@@ -182,9 +184,10 @@ def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Reg
 
     with (
         Meddler(registry.settings, come) as meddler,
-        pytest.raises(GroupActiveError, match=r"\d+ nodes that were removed before are restored"),
+        pytest.raises(GroupActiveError) as refused,
     ):
         remove_nodes(meddler, ZnodeRemoval(tree), transaction_bytes=2 << 10)
+    assert refused.value.members == (f"{group}_m",)
     assert values(registry, group, *many(100)) == [1000, *range(1, 100)]
     assert values(registry, group, P("special", 0)) == [77]
     assert registry.read([GetAcl(special)]) == [Acls(acl)]
@@ -256,10 +259,8 @@ def test_many_groups_go_at_one_go_each_judged_by_itself(
     second.write(SetData(znodes.offset(groups[11], P("t", 0)), b"6"))
     registry.write(Delete(znodes.offset(groups[13], P("t", 0))))
     outcome = remove_groups(registry, trees.values())
-    failed = {group: str(error) for group, error in outcome.items() if error is not None}
-    assert set(failed) == {groups[7], groups[11]}
-    assert "is active: member" in failed[groups[7]]
-    assert "have changed since the plan" in failed[groups[11]]
+    failed = {group: type(error) for group, error in outcome.items() if error is not None}
+    assert failed == {groups[7]: GroupActiveError, groups[11]: StalePlanError}
     assert [group for group in groups if exists(registry, group)] == [groups[7], groups[11]]
 
 
@@ -324,8 +325,8 @@ def test_a_topic_that_somebody_reads_stays(
     if how == "owner":
         second.write(Ensure(znodes.owner_topic(group, topic)))
         second.write(Create(znodes.owner(group, P(topic, 0)), b"m-0", ephemeral=True))
-    expected = {"unreadable": "is unknown: m", "owner": "m-0 owns"}.get(how, rf"is subscribed: m \({topic}\)")
-    with pytest.raises(RefusedError, match=expected):
+    facts = {"unreadable": r"\bm\b", "owner": rf"\bm-0\b.*{znodes.owner(group, P(topic, 0))}"}
+    with pytest.raises(RefusedError, match=facts.get(how, rf"\bm\b.*\b{topic}\b")):
         unsubscribe(registry, registry, group, topic)
     assert values(registry, group, P(topic, 0)) == [5]
 
@@ -348,7 +349,7 @@ def test_a_claim_after_the_last_read_stops_it(
 
     with (
         Meddler(registry.settings, come) as meddler,
-        pytest.raises(RefusedError, match=r"is subscribed: .*\(old\); nothing was removed"),
+        pytest.raises(RefusedError, match=rf"\b{group}_r\b.*\bold\b"),
     ):
         unsubscribe(registry, meddler, group, "old")
     assert values(registry, group, P("old", 0)) == [5]
@@ -362,7 +363,7 @@ def test_who_subscribes_unnoticed_gets_the_offsets_back(
     reader(group, "live", "other")
     with (
         Meddler(registry.settings, lambda n: reader(group, "old")) as meddler,
-        pytest.raises(RefusedError, match=r"is subscribed: .*; 3 nodes that were removed before are restored"),
+        pytest.raises(RefusedError, match=rf"\b{group}_r\b.*\bold\b.*; 3\b"),
     ):
         unsubscribe(registry, meddler, group, "old")
     assert values(registry, group, P("old", 0), P("old", 1)) == [5, 6]

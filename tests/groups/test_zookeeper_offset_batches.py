@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from lines import names
 from session_expiry import expire_session
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, register, values
@@ -16,6 +17,8 @@ from writing import Build, Meddler, P, plan, register, values
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.groups.changes.plan import GO_ON
+from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import (
@@ -44,7 +47,7 @@ def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
     with Registry(registry.settings, 30.0) as member:
         with Meddler(registry.settings, lambda n: register(member, group) if n == 3 else None) as meddler:
-            with pytest.raises(RefusedError, match="is active: member") as caught:
+            with pytest.raises(GroupActiveError) as caught:
                 write_offsets(meddler, group, writes, transaction_bytes=256 << 10)
             assert meddler.transactions == 3
         now = dict(zip(partitions, values(registry, group, *partitions), strict=True))
@@ -52,9 +55,9 @@ def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
         unwritten = {partition for partition, value in now.items() if value == 5}
         written = len(partitions) - len(unwritten)
         assert min(written, len(unwritten)) > 2_000
-        assert f"{written} offsets are written (topic-0-0..999, " in str(caught.value)
-        assert f"{len(unwritten)} are not (" in str(caught.value)
-        assert "run it again to go on" in str(caught.value)
+        assert names(caught.value.message, written, "topic-0-0..999", len(unwritten))
+        assert caught.value.remedy is not None
+        assert caught.value.remedy.text.endswith(GO_ON)
     finished = write_offsets(registry, group, writes)
     assert set(finished.written) == unwritten
     assert set(values(registry, group, *partitions)) == {1}
@@ -211,7 +214,7 @@ def test_without_credentials_nothing_is_touched(
     with Registry(settings) as owner:
         for path in (znodes.group(group), znodes.ids(group), znodes.offsets(group)):
             assert owner.write(Create(path, acl=acl)) is None
-        with pytest.raises(RefusedError, match="is shown only to its administrators"):
+        with pytest.raises(RefusedError, match=znodes.ids(group)):
             write_offsets(registry, group, plan(registry, group, {P("t", 0): 1}))
         assert owner.read([GetAcl(znodes.ids(group))]) == [Acls(acl)]
         assert values(owner, group, P("t", 0)) == [None]
@@ -224,7 +227,7 @@ def test_a_node_that_may_not_be_changed(registry: Registry, cluster: Sandbox, ma
     with Registry(settings) as owner:
         path = znodes.offset(group, P("t", 1))
         assert owner.write(Create(path, b"6", acl=(digest("app", "secret"), Acl("world", "anyone", 1)))) is None
-        with pytest.raises(RefusedError, match=f"cannot change {path}: not authorised; "):
+        with pytest.raises(RefusedError, match=rf"{path}\b.*\bnot authorised\b"):
             write_offsets(registry, group, plan(registry, group, {P("t", 0): 1, P("t", 1): 1}))
     assert values(registry, group, P("t", 0), P("t", 1)) == [5, 6]
 
@@ -239,7 +242,7 @@ def test_owners_without_registration_are_life(registry: Registry, second: Regist
     owner = znodes.owner(group, P("t", 0))
     registry.write(Ensure(znodes.owner_topic(group, "t")))
     second.write(Create(owner, b"someone-0", ephemeral=True))
-    with pytest.raises(RefusedError, match=rf"partitions are owned by someone-0 \(session {second.session_id:#x}, 1\)"):
+    with pytest.raises(GroupActiveError, match=rf"\bsomeone-0\b.*\b{second.session_id:#x}\b.*\b1\b"):
         write_offsets(registry, group, writes)
     second.write(Delete(owner))
     registry.write(Create(owner, b"stale-0"))
@@ -260,7 +263,7 @@ def test_an_export_is_life(registry: Registry, second: Registry, make_group: Bui
         second.write(Create(znodes.export_lock(group), b'{"host": "h9", "pid": 7}', ephemeral=True))
 
     with Meddler(registry.settings, lambda n: lock()) as meddler:
-        with pytest.raises(RefusedError, match="an export runs on h9, process 7"):
+        with pytest.raises(GroupActiveError, match=r"\bh9\b.*\b7\b"):
             write_offsets(meddler, group, writes)
         assert meddler.transactions == 1
     assert values(registry, group, P("t", 0)) == [5]

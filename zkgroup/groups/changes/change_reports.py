@@ -15,7 +15,6 @@ from typing import Any
 from zkgroup.clients.kafka.responses import KafkaGroup, words_of
 from zkgroup.errors import (
     Notice,
-    RefusedError,
     Remedy,
     UnreachableError,
     VerificationError,
@@ -23,7 +22,7 @@ from zkgroup.errors import (
     add_notice,
     as_remedy,
 )
-from zkgroup.groups.changes.plan import GO_ON
+from zkgroup.groups.changes.plan import GO_ON, StalePlanError
 from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.text import are, counted, group_command, listed, offset_text
 
@@ -47,9 +46,9 @@ def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
 def refuse_changed(
     group: str, changed: Iterable[tuple[TopicPartition, int | None, int | None]], where: str = ""
 ) -> None:
-    """Raise ``RefusedError`` for offsets that were and are: they are not those of the plan."""
+    """Raise ``StalePlanError`` for offsets that were and are: they are not those of the plan."""
     if found := [f"{key} (was {offset_text(was)}, is {offset_text(now)})" for key, was, now in changed]:
-        raise RefusedError(
+        raise StalePlanError(
             f"offsets of group {group}{where} have changed since the plan was made: {listed(found)}",
             "find the client that commits for the group, then plan again",
         )

@@ -18,9 +18,10 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.responses import KafkaGroup
-from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError, ZkgroupError
+from zkgroup.errors import Remedy, UnreachableError, VerificationError, ZkgroupError
 from zkgroup.groups.changes.change_reports import Reporter, WriteReport, after, check_complete, refuse_changed, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Source
+from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
@@ -37,13 +38,11 @@ Precondition: TypeAlias = Callable[[], object]
 
 
 def refuse_if_active(group: str, kafka_group: KafkaGroup) -> None:
-    """Raise ``RefusedError`` if the group has members in Kafka, ``UnreachableError`` where that is not known."""
+    """Raise ``GroupActiveError`` if the group has members in Kafka, ``UnreachableError`` where that is not known."""
     members = kafka_group.group.members if kafka_group.group is not None else ()
     if members:
-        noun = "member" if len(members) == 1 else "members"
-        names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
-        reason = f"is active in Kafka: {noun} {names}"
-        raise RefusedError(f"group {group} {reason}", "stop its clients, then try again", reason=reason)
+        hosts = {member.member: member.host or "an unknown host" for member in members}
+        raise GroupActiveError(group, hosts, store="kafka")
     check_complete(group, kafka_group)
 
 

@@ -15,7 +15,7 @@ from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, checkpoint_of
 from zkgroup.groups.changes.kafka_writer import refuse_if_active, verification_moments
 from zkgroup.groups.changes.offset_translation import Position, Reason, translate_offsets
-from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
+from zkgroup.groups.changes.plan import OffsetChange, Plan, Source, StalePlanError
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, stores_of
@@ -287,7 +287,7 @@ def check_source(applier: Applier, source: SourceOffsets, *, is_written: bool = 
                 refuse_if_active(source.group, applier.coordinators().read_group(source.group))
             now = reader.read(selection, source.store, needs_logs=False).partitions
             if moved := [key for key, offset in source.offsets.items() if now[key].committed(source.store) != offset]:
-                raise RefusedError(
+                raise StalePlanError(
                     f"group {source.group} has committed {spans(moved)} since the plan was made",
                     "find out who commits for the group, then plan again",
                 )

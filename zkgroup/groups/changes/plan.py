@@ -19,6 +19,11 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Delete
 
+
+class StalePlanError(RefusedError):
+    """Refused because an offset, or a node, is not what it was when the plan was made."""
+
+
 #: How to go on where an offset that is written is not written again.
 GO_ON: Final = "run it again to go on: offsets in place stay"
 #: How to go on with a shift, which would move once more what is written.

@@ -26,7 +26,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, RefusedError, Remedy
 from zkgroup.groups.changes.export_znodes import Pointer, decode_exporter, decode_pointer
 from zkgroup.groups.changes.group_tree import ADMINISTRATORS, GroupTree, read_tree, readable_acl
-from zkgroup.groups.group_model import StoredOffset
+from zkgroup.groups.group_model import OffsetStore, StoredOffset, in_store
 from zkgroup.groups.snapshot.group_znodes import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, session_text
@@ -85,18 +85,26 @@ def _read_pointer(group: str, data: bytes) -> Pointer | None:
 
 
 class GroupActiveError(RefusedError):
-    """Refused because the group is active: ``members`` are registered; ``holders`` are other owners and exports, as
-    text; ``exporting``: an export runs."""
+    """Refused because the group is active: ``members`` in ``store``, each with its host, None where that is unknown;
+    ``holders`` are other owners and exports, as text; ``exporting``: an export runs."""
 
-    def __init__(self, group: str, members: Sequence[str], holders: Sequence[str], *, exporting: bool = False) -> None:
+    def __init__(
+        self,
+        group: str,
+        members: Mapping[str, str | None],
+        holders: Sequence[str] = (),
+        *,
+        store: OffsetStore = "zookeeper",
+        exporting: bool = False,
+    ) -> None:
         parts = []
         if members:
             noun = "member" if len(members) == 1 else "members"
-            hosts = {member: host_of(group, member) for member in members}
-            parts.append(f"{noun} {listed([f'{name} on {host}' if host else name for name, host in hosts.items()])}")
+            parts.append(f"{noun} {listed([f'{name} on {host}' if host else name for name, host in members.items()])}")
         parts += holders
-        reason = f"is active: {'; '.join(parts)}"
+        reason = f"is active{in_store(store) if store == 'kafka' else ''}: {'; '.join(parts)}"
         super().__init__(f"group {group} {reason}", "stop its clients, then try again", reason=reason)
+        self.members = tuple(members)
         self.exporting = exporting
 
 
@@ -136,7 +144,8 @@ def read_inactive_group(registry: Registry, group: str, *, settled: bool = True)
     if registered or holders:
         if not holders:
             _refuse_lasting(registry, group, registered)
-        raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
+        hosts = {member: host_of(group, member) for member in registered}
+        raise GroupActiveError(group, hosts, holders, exporting=isinstance(exporting[2], Node))
     if settled:
         refuse_unfinished(group, exporting[1])
     ids_acl = readable_acl(ids, acl)
@@ -161,7 +170,7 @@ def _refuse_lasting(registry: Registry, group: str, members: Sequence[str]) -> N
     """Raise ``GroupActiveError`` where no session owns any of these members: they stay when all clients are stopped."""
     paths = [f"{znodes.ids(group)}/{member}" for member in members]
     if all(isinstance(stat, Stat) and not stat.owner for stat in registry.read([Exists(path) for path in paths])):
-        error = GroupActiveError(group, members, [])
+        error = GroupActiveError(group, {member: host_of(group, member) for member in members})
         error.add_outcome(f"no client removes such a node, which is not ephemeral: {listed(paths)}")
         names = [word for member in members for word in ("--member", member)]
         releasing = group_command("release-owners", group, *names, "--execute")

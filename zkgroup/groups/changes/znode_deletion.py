@@ -17,7 +17,7 @@ from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees, require_acls
-from zkgroup.groups.changes.plan import ZnodeRemoval
+from zkgroup.groups.changes.plan import StalePlanError, ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     MAX_TRANSACTION_BYTES,
@@ -186,7 +186,7 @@ class _Removal(TransactionSeries[TreeNode]):
                 f"group {self._group} is in use: a session owns {listed(live_owners)}", "stop that client"
             )
         if changed:
-            raise RefusedError(
+            raise StalePlanError(
                 f"nodes of group {self._group} have changed since the plan was made: {listed(changed)}",
                 "find the client that changes them, then plan again",
             )
