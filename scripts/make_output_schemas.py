@@ -241,7 +241,7 @@ def outputs() -> dict[str, Any]:
         "delete-group --undo": candidates,
         "export": [row(PartitionSummary, (*export.COLUMNS, "table"), optional=("table",))],
         "export --history": [row(RunRow, _export_reports.HISTORY)],
-        "export --status": [row(StatusRow, _export_reports.STATUS)],
+        "export --status": [row(StatusRow, (*_export_reports.STATUS, "advice"), advice=str)],
         "export --verify": [row(VerifyRow, _export_reports.VERIFY)],
         "inspect-group": inspected,
         "inspect-group --all": [inspected],
