@@ -172,7 +172,7 @@ def _headline(view: AssignmentView) -> list[str]:
         + (f"; unread: {listed(span_list(unread))}" if unread else ""),
     ]
     if view.snapshot is not None:
-        unreadable = view.snapshot.owners_unreadable
+        unreadable = view.snapshot.has_hidden_owners
         lines.append(f"live  {'the owners cannot be read' if unreadable else _explained(view.inference)}")
     if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
         lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")

@@ -248,7 +248,7 @@ def test_an_interrupted_removal_of_many_groups(
 
 
 def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:
-    """Of two groups one is made again when the signal comes; run again, the other is, too."""
+    """Of two groups one is recreated when the signal comes; run again, the other is, too."""
     groups = sorted([make_group({P("t", 0): 5}), make_group({P("t", 0): 6})])
     trees = [read_tree(registry, group) for group in groups]
     lost = {tree.group: [SavedNode(node.path, node.data) for node in tree.nodes] for tree in trees}

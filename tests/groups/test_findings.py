@@ -186,7 +186,7 @@ def test_foreign_clients_are_no_mix() -> None:
 
 
 def test_what_a_filter_takes_of_internal_topics_is_its_own_business() -> None:
-    """exclude.internal.topics is in no registration: owners of such topics are neither strangers nor a mix."""
+    """exclude.internal.topics is in no registration: owners of such topics are neither unregistered nor a mix."""
     partitions = [*ALONE.partitions, owned("__consumer_offsets", 0)]
     assert judged(group([filtering("g_a", ".*", {"orders": 1})], partitions)) == []
     assert "owner-without-subscription" in codes(group(ALONE.members, partitions))

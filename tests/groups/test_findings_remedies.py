@@ -294,7 +294,7 @@ def test_numbers_are_kept_next_to_a_malformed_one() -> None:
 
 
 def test_kafkas_offset_that_is_the_same_is_as_old() -> None:
-    """Of a topic made again: left where it is it would be found next, beyond the log's end."""
+    """Of a recreated topic: left where it is it would be found next, beyond the log's end."""
     for offset, option in ((50, ""), (60, " --store zookeeper")):
         partition = owned("orders", 0, None, stored=stored(50, mzxid=1), kafka=kafka(offset))
         remedy = lines(found(group((), [partition], [topic("orders", 1, czxid=400)]), "recreated-topic"))

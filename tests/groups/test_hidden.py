@@ -207,11 +207,11 @@ def test_a_plan_with_a_member_that_may_not_be_seen(
     assert names(result.stderr, path, "not authorised")
 
 
-@pytest.mark.parametrize("at_work", [True, False])
+@pytest.mark.parametrize("is_active", [True, False])
 @pytest.mark.parametrize("part", [None, *PARTS])
 def test_a_state_is_one_word(
     part: str | None,
-    at_work: bool,
+    is_active: bool,
     hiding: Callable[[str | None], tuple[str, str, str]],
     registry: Registry,
     app: Registry,
@@ -219,7 +219,7 @@ def test_a_state_is_one_word(
     """A deletion by a pattern shows the state that a list of groups shows; what is hidden keeps the group all the
     same."""
     group, _, _ = hiding(part)
-    if not at_work:
+    if not is_active:
         for name in "ab":
             app.write(Delete(znodes.member_id(group, f"{group}_{name}")))
         (topics,) = app.read([Children(znodes.owners(group))])
@@ -228,14 +228,14 @@ def test_a_state_is_one_word(
                 app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
     now = int(time.time() * 1000)
     ((row,), _) = read_inactive_groups(registry, [group], now + DAY, 0)
-    hides_members = part == "ids" and not at_work
+    hides_members = part == "ids" and not is_active
     assert (
         row.state
         == read_group(registry, group).state
-        == ("broken" if hides_members else "active" if at_work else "inactive")
+        == ("broken" if hides_members else "active" if is_active else "inactive")
     )
-    assert not (at_work and row.barred)
+    assert not (is_active and row.barred)
     assert (row.action, row.members) == (
-        "delete" if part in (None, "member", "owner") and not at_work else "keep",
-        2 if at_work and part != "ids" else 0,
+        "delete" if part in (None, "member", "owner") and not is_active else "keep",
+        2 if is_active and part != "ids" else 0,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
-from zkgroup.groups.monitoring.lag_history import APART, KEPT, LagHistory, Sample
+from zkgroup.groups.monitoring.lag_history import MAX_AGE, MIN_INTERVAL, LagHistory, Sample
 from zkgroup.groups.offset_files.offset_file import Series
 from zkgroup.protocol.names import TopicPartition
 
@@ -30,21 +30,24 @@ def test_a_window_has_the_last_snapshots_in_their_order(tmp_path: Path) -> None:
     """Of this cluster, group and store alone; not from the moment on that is asked for."""
     with LagHistory(tmp_path / "made" / "h.sqlite3") as history:
         for number in range(6):
-            history.keep("zk:1", [snapshot_at(number * APART, number), snapshot_at(number * APART, 50, group="other")])
-        history.keep("zk:2", [snapshot_at(3 * APART, 99)])
-        assert history.window("zk:1", "g", "zookeeper", 3, 5 * APART) == {
-            ORDERS: [Sample(number * APART, number, 9, 77) for number in (2, 3, 4)]
+            history.keep(
+                "zk:1",
+                [snapshot_at(number * MIN_INTERVAL, number), snapshot_at(number * MIN_INTERVAL, 50, group="other")],
+            )
+        history.keep("zk:2", [snapshot_at(3 * MIN_INTERVAL, 99)])
+        assert history.window("zk:1", "g", "zookeeper", 3, 5 * MIN_INTERVAL) == {
+            ORDERS: [Sample(number * MIN_INTERVAL, number, 9, 77) for number in (2, 3, 4)]
         }
-        assert history.window("zk:1", "g", "kafka", 3, 5 * APART) == {}
+        assert history.window("zk:1", "g", "kafka", 3, 5 * MIN_INTERVAL) == {}
 
 
 def test_snapshots_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
     """Ten snapshots within a second are no window."""
     with LagHistory(tmp_path / "h.sqlite3") as history:
         for number in range(20):
-            history.keep("zk:1", [snapshot_at(number * APART // 5, number)])
-        (samples,) = history.window("zk:1", "g", "zookeeper", 9, 4 * APART).values()
-        assert [sample.taken_at for sample in samples] == [0, APART, 2 * APART, 3 * APART]
+            history.keep("zk:1", [snapshot_at(number * MIN_INTERVAL // 5, number)])
+        (samples,) = history.window("zk:1", "g", "zookeeper", 9, 4 * MIN_INTERVAL).values()
+        assert [sample.taken_at for sample in samples] == [0, MIN_INTERVAL, 2 * MIN_INTERVAL, 3 * MIN_INTERVAL]
 
 
 def test_old_snapshots_go(tmp_path: Path) -> None:
@@ -52,7 +55,7 @@ def test_old_snapshots_go(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite3"
     with LagHistory(path) as history:
         history.keep("zk:1", [snapshot_at(0)])
-        history.keep("zk:1", [snapshot_at(KEPT + 1)])
+        history.keep("zk:1", [snapshot_at(MAX_AGE + 1)])
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM snapshot").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM sample").fetchone() == (1,)
@@ -128,8 +131,8 @@ def test_what_is_damaged_is_to_be_moved_away(tmp_path: Path, statement: str | No
 
     def use() -> None:
         with LagHistory(path) as history:
-            history.keep("zk:1", [snapshot_at(APART)])
-            history.window("zk:1", "g", "zookeeper", 9, 2 * APART)
+            history.keep("zk:1", [snapshot_at(MIN_INTERVAL)])
+            history.window("zk:1", "g", "zookeeper", 9, 2 * MIN_INTERVAL)
 
     with pytest.raises(ZkgroupError) as damaged:
         use()

@@ -91,7 +91,7 @@ def test_parents_that_the_backup_has_not_are_made(
     assert values(registry, group, P("t", 0)) == [5]
 
 
-def test_a_group_that_is_at_work_is_refused(
+def test_an_active_group_is_not_restored(
     registry: Registry, second: Registry, make_group: Build, saved: Callable[[GroupTree], Backup]
 ) -> None:
     """A member that has come, before or after the last snapshot, is named, and nothing is made; others are made all the

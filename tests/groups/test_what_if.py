@@ -276,8 +276,8 @@ def test_every_kind_of_change() -> None:
         ("g_b", 2, 2, 2, 2, 0),
         ("g_gone-0", 1, 0, 0, 1, 0),
     ]
-    (stranger,) = present_conflicts(group)
-    assert (stranger.kind, stranger.partitions) == ("owner", pairs("t", 5))
+    (conflict,) = present_conflicts(group)
+    assert (conflict.kind, conflict.partitions) == ("owner", pairs("t", 5))
 
 
 @given(members_of_a_group, partitions_of_topics, variants, variants)

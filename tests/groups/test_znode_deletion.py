@@ -104,7 +104,7 @@ def test_an_empty_group_is_not_taken_from_who_comes_last(
     assert not exists(registry, empty)
 
 
-def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry, make_group: Build) -> None:
+def test_an_active_group_is_not_deleted(registry: Registry, second: Registry, make_group: Build) -> None:
     """Members are named; and any node that a session owns, wherever it is, means that somebody is there."""
     group = make_group({P("t", 0): 5})
     tree = read_tree(registry, group)
@@ -167,7 +167,7 @@ def test_many_nodes_go_in_pieces(registry: Registry, make_group: Build) -> None:
 
 
 def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Registry, make_group: Build) -> None:
-    """What had been removed before is made again, with its data and access lists; what the member has committed by
+    """What had been removed before is recreated, with its data and access lists; what the member has committed by
     then is kept."""
     group = make_group(many(100))
     acl = (Acl("world", "anyone", 31), Acl("digest", "u:h", 1))
@@ -226,7 +226,7 @@ def test_any_race_with_a_registration_has_one_winner(
 
         def come(group: str = group, delay: float = delay, found: list[list[int | None]] = found) -> None:
             threading.Event().wait(delay)
-            while True:  # as the Scala consumer does: parents are made again if they have gone meanwhile
+            while True:  # as the Scala consumer does: parents are recreated if they have gone meanwhile
                 second.write(Ensure(znodes.ids(group)))
                 path = znodes.member_id(group, f"{group}_m")
                 if not isinstance(second.write(Create(path, b"x", ephemeral=True)), Failure):

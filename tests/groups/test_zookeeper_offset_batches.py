@@ -185,7 +185,7 @@ def digest(user: str, password: str, permissions: int = 31) -> Acl:
 
 
 def test_access_lists_are_kept(registry: Registry, cluster: Sandbox, unique: Callable[[str], str]) -> None:
-    """ids is made again with its own list and data, and new nodes get that of the group's node above them."""
+    """ids is recreated with its own list and data, and new nodes get that of the group's node above them."""
     group = unique("secured")
     acl = (digest("app", "secret"), Acl("world", "anyone", 1))
     settings = ZooKeeperSettings(cluster.connect, connect_timeout=20.0, auth=(("digest", "app:secret"),))

@@ -100,9 +100,7 @@ def test_an_offset_that_moved_is_not_overwritten(
 
 
 @pytest.mark.parametrize("now", [b"5", b"77"])
-def test_a_node_deleted_and_made_again_is_another(
-    registry: Registry, second: Registry, make_group: Build, now: bytes
-) -> None:
+def test_a_recreated_node_is_another(registry: Registry, second: Registry, make_group: Build, now: bytes) -> None:
     """Version 0 again, perhaps with the same value: it is not what the plan saw."""
     group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})

@@ -335,19 +335,19 @@ class GroupSnapshot:
         return any(member.session_id for member in self.members)
 
     @property
-    def members_unreadable(self) -> bool:
+    def has_hidden_members(self) -> bool:
         """Whether the list of members may not be read."""
         return f"/consumers/{self.group}/ids" in self.unreadable
 
     @property
-    def owners_unreadable(self) -> bool:
+    def has_hidden_owners(self) -> bool:
         """Whether the owner of some partition may not be read."""
         return any(partition.is_unreadable for partition in self.partitions) or (
             f"/consumers/{self.group}/owners" in self.unreadable
         )
 
     @property
-    def topics_unreadable(self) -> bool:
+    def has_hidden_topics(self) -> bool:
         """Whether the list of topics may not be read: the topics of filters are unknown then."""
         return znodes.topics() in self.unreadable
 
@@ -366,6 +366,6 @@ class GroupSnapshot:
         if self.problems or any(member.error and not member.is_unreadable for member in self.members):
             return "broken"
         alive = bool(self.kafka_members)
-        if self.members_unreadable and not alive:
+        if self.has_hidden_members and not alive:
             return "active" if any(partition.session_id for partition in self.partitions) else "broken"
         return "active" if self.members or alive else "inactive"

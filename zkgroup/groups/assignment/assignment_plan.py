@@ -17,8 +17,8 @@ from zkgroup.groups.assignment.strategy_inference import (
     Variant,
     compare,
     infer_strategy,
+    is_same_owner,
     owned_now,
-    same_owner,
 )
 from zkgroup.groups.assignment.what_if import (
     Choice,
@@ -31,7 +31,7 @@ from zkgroup.groups.assignment.what_if import (
 )
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.group_znodes import stops_everyone
+from zkgroup.groups.snapshot.group_znodes import is_stopping_everyone
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment, Strategy, compat_of, strategies_of
 from zkgroup.protocol.broker_znodes import decode_topic
@@ -241,7 +241,7 @@ def _change(thread: ConsumerThreadId | None, now: GroupPartition | None) -> Chan
         return "claim"
     if now.member != thread.consumer_id:
         return "move"
-    return None if same_owner(now, thread) else "stream"
+    return None if is_same_owner(now, thread) else "stream"
 
 
 def _swapped(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> set[int]:
@@ -308,11 +308,11 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
         for path, why in snapshot.unreadable.items()
         if f"{path}/".startswith(f"/consumers/{snapshot.group}/owners/")
     ]
-    strangers: dict[str, list[TopicPartition]] = {}
+    unregistered: dict[str, list[TopicPartition]] = {}
     for partition in snapshot.partitions:
-        if partition.owner is not None and partition.member is None and not snapshot.members_unreadable:
-            strangers.setdefault(partition.owner, []).append(partition.key)
-    for owner, partitions in sorted(strangers.items()):
+        if partition.owner is not None and partition.member is None and not snapshot.has_hidden_members:
+            unregistered.setdefault(partition.owner, []).append(partition.key)
+    for owner, partitions in sorted(unregistered.items()):
         names = listed(span_list(partitions))
         message = f"{owner}, which is not registered, owns {names}: whose share that is can claim nothing"
         found.append(Conflict("owner", (), tuple(sorted(partitions)), message))
@@ -322,6 +322,6 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
 def _left_out(member: GroupMember) -> str:
     if member.is_unreadable:
         return "it is left out here, and whether the others get past it is not known"
-    if not stops_everyone(member):
+    if not is_stopping_everyone(member):
         return "it is left out here"
     return "no Scala member can rebalance until it is corrected: the plan leaves it out"

@@ -190,7 +190,7 @@ def compare(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> 
     blocked: set[str | None] = set()
     for pair, thread in plan.owners.items():
         claim = live.get(pair)
-        if pair in tied or same_owner(claim, thread):
+        if pair in tied or is_same_owner(claim, thread):
             continue
         differences += 1
         apart.add(thread.consumer_id)
@@ -217,6 +217,6 @@ def compare(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> 
     )
 
 
-def same_owner(claim: GroupPartition | None, thread: tuple[str, int]) -> bool:
+def is_same_owner(claim: GroupPartition | None, thread: tuple[str, int]) -> bool:
     """Whether a live owner is the planned thread; one that names no stream is compared by its member."""
     return claim is not None and claim.member == thread[0] and claim.stream in (None, thread[1])

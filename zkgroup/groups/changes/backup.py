@@ -106,7 +106,7 @@ def decode(data: bytes) -> Backup:
     return backup
 
 
-LARGEST: Final = 256 << 20  # bytes of a file that may be a backup
+MAX_BACKUP_BYTES: Final = 256 << 20  # bytes of a file that may be a backup
 #: The one command that removes owners and registrations for themselves.
 RELEASE_OWNERS: Final = "release-owners"
 
@@ -249,10 +249,10 @@ def read(path: Path) -> Backup:
     """Read a backup. Raises ``UsageError`` for other files."""
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_BACKUP_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    if len(data) > LARGEST:
+    if len(data) > MAX_BACKUP_BYTES:
         raise UsageError(f"{path} is larger than any backup", _REMEDY)
     try:
         return decode(data)

@@ -16,7 +16,7 @@ import msgspec
 from zkgroup.errors import MalformedZnodeError
 
 State = Literal["planned", "decided"]
-_WHY: Final = 200  # characters
+_MAX_WHY: Final = 200  # characters
 
 
 class Pointer(msgspec.Struct, frozen=True, tag_field="format", tag=1):
@@ -68,7 +68,7 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
     try:
         return _POINTER.decode(data) if data else None
     except _ERRORS as error:
-        why = f"cannot be read: {' '.join(str(error)[:_WHY].split())}"
+        why = f"cannot be read: {' '.join(str(error)[:_MAX_WHY].split())}"
         raise MalformedZnodeError(path, why, "restore it from a copy") from None
 
 

@@ -26,7 +26,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
-PIECE: Final = 1000
+MAX_OFFSETS: Final = 1000
 
 #: For how long commits are waited for after a change, in seconds, and how often offsets are read meanwhile: consumers
 #: commit every five seconds by default.
@@ -76,7 +76,7 @@ def write_kafka_offsets(
     timeout: float,
     *,
     check: Precondition | None = None,
-    piece: int = PIECE,
+    piece: int = MAX_OFFSETS,
     go_on: str = GO_ON,
 ) -> WriteReport:
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
@@ -104,7 +104,7 @@ class _KafkaOffsetWriting(Reporter):
     timeout: float
     _todo: dict[TopicPartition, OffsetChange]
     precondition: Precondition = lambda: None
-    piece: int = PIECE
+    piece: int = MAX_OFFSETS
     go_on: str = GO_ON
     where: str = " to Kafka"
     _written: dict[TopicPartition, None] = field(default_factory=dict)

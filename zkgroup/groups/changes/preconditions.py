@@ -49,7 +49,7 @@ from zkgroup.protocol.znodes import excerpt
 from zkgroup.text import counted, group_command, listed
 
 _UNKNOWN: Final = "its state cannot be read"
-_LONGEST: Final = 1000  # characters of a place
+_MAX_PLACE: Final = 1000  # characters of a place
 
 
 class UnfinishedExportError(RefusedError):
@@ -57,7 +57,7 @@ class UnfinishedExportError(RefusedError):
 
     def __init__(self, group: str, data: bytes) -> None:
         pointer = _read_pointer(group, data)
-        place = ("--to", pointer.output) if pointer is not None and len(pointer.output) < _LONGEST else ()
+        place = ("--to", pointer.output) if pointer is not None and len(pointer.output) < _MAX_PLACE else ()
         text = (
             "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
             " state"

@@ -127,7 +127,7 @@ class _Removal(TransactionSeries[TreeNode]):
         self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
         self._guarding = removal.guarding or (lambda registry: read_inactive_group(registry, self._group))
         self._guard: list[Create | Delete] = []
-        self._made_again: set[str] = set()  # by our own guards
+        self._recreated: set[str] = set()  # by our own guards
         self._removed: dict[str, TreeNode] = {}
         self._acls: dict[str, tuple[Acl, ...]] = {}
 
@@ -176,7 +176,7 @@ class _Removal(TransactionSeries[TreeNode]):
         changed = [
             node.path
             for node in now.nodes
-            if planned.get(node.path) != node.identity and node.path not in self._made_again
+            if planned.get(node.path) != node.identity and node.path not in self._recreated
         ]
         if now.nodes:
             self._guard = list(self._guarding(self.registry))
@@ -211,7 +211,7 @@ class _Removal(TransactionSeries[TreeNode]):
             guard = [*guard, *(one for path in probes for one in (Create(path), Delete(path)))]
         if not self._apply([*guard, *deletions], going):
             return False
-        self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
+        self._recreated |= {operation.path for operation in guard if isinstance(operation, Create)}
         return whole
 
     def _settle(self, items: Collection[TreeNode]) -> None:

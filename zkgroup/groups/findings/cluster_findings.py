@@ -39,7 +39,7 @@ def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
         )
     for part in (_faulty_brokers, _leaders, _deletions, _split, _problems, _unreadable, _incomplete):
         yield from part(facts)
-    if facts.settling and facts.now - facts.read_at >= COMMITTED_BY_THEN:
+    if facts.is_settling and facts.now - facts.read_at >= COMMITTED_BY_THEN:
         yield finding(
             "incomplete-snapshot",
             snapshot.group,
@@ -105,7 +105,7 @@ def _leaders(facts: GroupFacts) -> Iterator[Finding]:
     for p in facts.partitions:
         why = _without_leader(facts, p)
         if why is not None:
-            (read if facts.concerns_readers(p) else others).append((p.key, why))
+            (read if facts.has_readers(p) else others).append((p.key, why))
     remedy = "start the brokers of its replicas; until then nothing of it can be read or written"
     yield from per_topic("partition-without-leader", read, remedy)
     yield from per_topic("partition-without-leader", others, remedy, "warning")

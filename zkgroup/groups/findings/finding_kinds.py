@@ -18,9 +18,9 @@ SECOND: Final = 1000
 DAY: Final = 86_400 * SECOND
 
 #: How many examples a message names.
-EXAMPLES: Final = 3
+MAX_EXAMPLES: Final = 3
 #: Names come from ZooKeeper and may be long: a message stays readable, also as a field of CSV.
-MESSAGE_LENGTH: Final = 4000
+MAX_MESSAGE: Final = 4000
 #: A link from one page to another.
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([a-z-]+)\.md\)")
 #: Worst first.
@@ -126,7 +126,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 def finding(code: str, subject: str, message: str, remedy: str | Remedy, severity: Severity | None = None) -> Finding:
     """A finding of a kind; its worst severity where none is given."""
     worst = KINDS[code].severities[0]
-    return Finding(code, severity or worst, subject, short(message, MESSAGE_LENGTH), as_remedy(remedy))
+    return Finding(code, severity or worst, subject, short(message, MAX_MESSAGE), as_remedy(remedy))
 
 
 def per_topic(
@@ -159,7 +159,7 @@ def per_topic(
 
 def first_few(names: Sequence[str], between: str = ", ") -> str:
     """The first few of many names."""
-    return listed(names, between, EXAMPLES)
+    return listed(names, between, MAX_EXAMPLES)
 
 
 def ago(millis: int) -> str:

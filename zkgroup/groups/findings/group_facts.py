@@ -82,7 +82,7 @@ class GroupFacts:
         return max((time for time in times if time is not None), default=None)
 
     @cached_property
-    def settling(self) -> bool:
+    def is_settling(self) -> bool:
         """Whether something changed so recently that members may not have settled yet.
 
         Deleted nodes leave no time. A member's departure shows in its last commits, in later claims of others, or in an
@@ -98,7 +98,7 @@ class GroupFacts:
     @cached_property
     def unregistered_owners(self) -> frozenset[TopicPartition]:
         """Partitions that no registered member owns, or whose owner node is empty: members cannot claim them."""
-        unknown = self.snapshot.members_unreadable
+        unknown = self.snapshot.has_hidden_members
         return frozenset(
             p.key
             for p in self.snapshot.partitions
@@ -116,19 +116,19 @@ class GroupFacts:
     def gaps(self) -> tuple[GroupPartition, ...]:
         """Partitions that should be owned and are not, for longer than a rebalance takes."""
         missing = unowned(self.snapshot)
-        return tuple(p for p in missing if p.key in self.unowned_before) if self.settling else missing
+        return tuple(p for p in missing if p.key in self.unowned_before) if self.is_settling else missing
 
     @cached_property
     def unread(self) -> frozenset[TopicPartition]:
         """The gaps, and the partitions that no registered member owns."""
         gaps = frozenset(partition.key for partition in self.gaps)
-        return gaps if self.settling else gaps | self.unregistered_owners
+        return gaps if self.is_settling else gaps | self.unregistered_owners
 
     @cached_property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the group has members, or may have: hidden ones may be active."""
         alive = bool(self.snapshot.members or self.snapshot.kafka_members)
-        return alive or self.snapshot.members_unreadable or self.snapshot.kafka_members_unknown
+        return alive or self.snapshot.has_hidden_members or self.snapshot.kafka_members_unknown
 
     @cached_property
     def stopping_topics(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class GroupFacts:
     @cached_property
     def unresponsive(self) -> frozenset[str]:
         """The ``overtaken`` members, while others have claimed since that change, or have had the time to."""
-        if self.settling:
+        if self.is_settling:
             return frozenset()
         changed, before = self.snapshot.ids_changed, self.earlier
         long_ago = before is not None and before.ids_changed == changed and self.now - before.taken_at >= REST
@@ -170,9 +170,9 @@ class GroupFacts:
         return self.overtaken if long_ago or dated or others else frozenset()
 
     @property
-    def plan_is_known(self) -> bool:
+    def is_plan_known(self) -> bool:
         """Whether all may be read that a plan, and who has what, depends on."""
-        unknown = self.snapshot.members_unreadable or self.snapshot.owners_unreadable or self.snapshot.topics_unreadable
+        unknown = self.snapshot.has_hidden_members or self.snapshot.has_hidden_owners or self.snapshot.has_hidden_topics
         return not unknown and not any(member.is_unreadable for member in self.snapshot.members)
 
     @cached_property
@@ -187,13 +187,13 @@ class GroupFacts:
         return None if changed is None else self.now - changed
 
     @cached_property
-    def abandoned(self) -> bool:
-        return not self.active and self.at_rest_for is not None and self.at_rest_for >= ABANDONED
+    def is_abandoned(self) -> bool:
+        return not self.is_active and self.at_rest_for is not None and self.at_rest_for >= ABANDONED
 
     @cached_property
     def is_leftover(self) -> bool:
         """Whether the group has no members, and is a console consumer's or empty."""
-        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown or self.snapshot.foreign:
+        if self.is_active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown or self.snapshot.foreign:
             return False
         if _CONSOLE.fullmatch(self.snapshot.group):
             return self.at_rest_for >= LEFTOVER_AFTER
@@ -215,7 +215,7 @@ class GroupFacts:
             return Remedy(self.obstacle)
         return Remedy("make the group rebalance", self.command("assign", "--execute"))
 
-    def concerns_readers(self, partition: GroupPartition) -> bool:
+    def has_readers(self, partition: GroupPartition) -> bool:
         """Whether a member reads the partition, or would by its subscription, in ZooKeeper or in Kafka."""
         if partition.topic in self.snapshot.subscribed or partition.owner is not None:
             return True
@@ -298,7 +298,7 @@ def reset_remedy(
         facts.command("reset-offsets", *topic_option(part), target, *option, "--execute")
         for option, part in parts.items()
     )
-    return Remedy(f"{why}{stopped(facts.active)}{what}", *commands)
+    return Remedy(f"{why}{stopped(facts.is_active)}{what}", *commands)
 
 
 #: What ``reset_remedy`` does with ``--to-earliest``.
@@ -319,7 +319,7 @@ def correction(
         facts.command("migrate-group", "--to", to, "--prefer", "source", *topic_option(part), "--execute")
         for to, part in right.items()
     )
-    remedy = Remedy(f"{why}{stopped(facts.active)}take over the other store's offset", *commands)
+    remedy = Remedy(f"{why}{stopped(facts.is_active)}take over the other store's offset", *commands)
     return remedy.then(reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
 
 

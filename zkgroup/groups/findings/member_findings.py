@@ -15,11 +15,14 @@ from zkgroup.groups.assignment.strategy_inference import Variant
 from zkgroup.groups.findings.finding_kinds import Finding, finding, first_few
 from zkgroup.groups.findings.group_facts import GroupFacts
 from zkgroup.groups.group_model import GroupMember
-from zkgroup.groups.snapshot.group_znodes import stops_everyone
+from zkgroup.groups.snapshot.group_znodes import is_stopping_everyone
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.protocol.znodes import Registration
 from zkgroup.text import counted, listed
+
+#: With more topics that have surplus streams they are one finding.
+MAX_TOPICS: Final = 5
 
 
 def diagnose_members(facts: GroupFacts) -> Iterator[Finding]:
@@ -52,7 +55,7 @@ def _readable(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         return
     if member.registration is not None:
         yield _unreadable_filter(facts, member, member.error, next(iter(member.registration.subscription), ""))
-    elif stops_everyone(member):
+    elif is_stopping_everyone(member):
         yield finding(
             "stopping-registration",
             member.member,
@@ -152,7 +155,7 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     registration = member.registration
     if registration is None or member.error is not None:
         return
-    if facts.snapshot.topics_unreadable:
+    if facts.snapshot.has_hidden_topics:
         return  # what exists is not known
     if registration.pattern != "static":
         if not member.streams and znodes.ESCAPED_TWICE not in member.defects:
@@ -206,7 +209,7 @@ def _foreign(facts: GroupFacts) -> Iterator[Finding]:
 
 def _disagreement(facts: GroupFacts) -> Iterator[Finding]:
     inference = facts.inference
-    if inference is None or facts.settling:
+    if inference is None or facts.is_settling:
         return
     why = inference.refused.get(_STRICT)
     if why is None or _LENIENT in inference.refused:
@@ -250,7 +253,7 @@ def _surplus(facts: GroupFacts) -> Iterator[Finding]:
         )
         return
     remedy = "nothing, where spare members stand by on purpose; else fewer streams, or more partitions"
-    if len(beyond) > MANY_TOPICS:
+    if len(beyond) > MAX_TOPICS:
         topics = first_few(sorted(beyond))
         message = f"{len(beyond)} topics have fewer partitions than the group has streams for them: {topics}"
         yield finding("surplus-streams", facts.snapshot.group, message, remedy, "info")
@@ -258,6 +261,3 @@ def _surplus(facts: GroupFacts) -> Iterator[Finding]:
     for topic, (wanted, there) in sorted(beyond.items()):
         message = f"{wanted} streams for {counted(there, 'partition')}: {wanted - there} will get none of it"
         yield finding("surplus-streams", topic, message, remedy, "info")
-
-
-MANY_TOPICS: Final = 5

@@ -46,7 +46,7 @@ def diagnose_offsets(facts: GroupFacts) -> Iterator[Finding]:
     for found in (one for part in (*parts, _contradicting, _growing) for one in part(facts)):
         if facts.is_leftover:
             yield replace(found, severity="info")
-        elif facts.abandoned:
+        elif facts.is_abandoned:
             yield replace(found, severity=_QUIETER[found.severity])
         else:
             yield found
@@ -54,7 +54,7 @@ def diagnose_offsets(facts: GroupFacts) -> Iterator[Finding]:
 
 def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
     """Members in Kafka may commit to both stores. Offsets in Kafka have no times: two snapshots show commits."""
-    if facts.active or any(p.session_id for p in facts.partitions):
+    if facts.is_active or any(p.session_id for p in facts.partitions):
         return
     stop = "stop that consumer before the group is changed: only its commits show whether it runs"
     before = facts.earlier
@@ -184,7 +184,7 @@ def _missing(facts: GroupFacts) -> Iterator[Finding]:
         else:
             said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
             removal = offset_removal(facts, keys).after(
-                f"was the topic recreated with fewer partitions? {stopped(facts.active)}"
+                f"was the topic recreated with fewer partitions? {stopped(facts.is_active)}"
             )
             yield from per_topic("offset-of-missing-partition", said, removal)
 
@@ -199,11 +199,11 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
     for p in facts.partitions:
         if not p.exists or p.committed("both") is not None or p.kafka_unknown:
             continue
-        if (p.stored is not None and p.stored.error is not None) or (is_zookeepers and not facts.concerns_readers(p)):
+        if (p.stored is not None and p.stored.error is not None) or (is_zookeepers and not facts.has_readers(p)):
             continue  # the latter: see ``_without_subscriber``
         count = 0 if p.log_end is None else p.log_end - (p.log_start or 0)
         there = "" if p.log_end is None else f", and {counted(count, 'message')}" if count else ", and is empty"
-        is_odd = not facts.active and p.topic in with_offsets
+        is_odd = not facts.is_active and p.topic in with_offsets
         text = f"has no committed offset{', others of its topic have' if is_odd else ''}{there}"
         (loud if is_odd or (count and not _young(facts, p)) else quiet).append((p.key, text))
 
@@ -215,9 +215,9 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
 def _young(facts: GroupFacts, p: GroupPartition) -> bool:
     """Whether its reader may not have committed yet. The time of an assignment in Kafka is unknown."""
     if (
-        facts.settling
+        facts.is_settling
         or p.is_unreadable
-        or (facts.active and p.owner is None and facts.snapshot.coordinator is not None)
+        or (facts.is_active and p.owner is None and facts.snapshot.coordinator is not None)
     ):
         return True
     return p.since is not None and facts.now - p.since < COMMITTED_BY_THEN
@@ -227,12 +227,12 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
     members = facts.snapshot.members
     if not members or any(member.error is not None for member in members) or facts.snapshot.kafka_members:
         return
-    if facts.snapshot.topics_unreadable or facts.snapshot.kafka_members_unknown:
+    if facts.snapshot.has_hidden_topics or facts.snapshot.kafka_members_unknown:
         return  # a filter may take it, or a member in Kafka
     topics: Counter[str] = Counter()
     for p in facts.partitions:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
-        topics[p.topic] += kept and p.exists and not p.is_unreadable and not facts.concerns_readers(p)
+        topics[p.topic] += kept and p.exists and not p.is_unreadable and not facts.has_readers(p)
     escaped = [member.member for member in members if znodes.ESCAPED_TWICE in member.defects]
     correcting = Remedy(f"correct the filter of {first_few(escaped)} first: it may take the topic again")
     for name, number in (+topics).items():
@@ -271,7 +271,7 @@ def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
             f" {kafka.offset} in Kafka, {abs(ahead)} {'ahead' if ahead > 0 else 'behind'}"
         )
         still = facts.now - stored.changed_at >= COMMITTED_BY_THEN
-        certain = not facts.active or still or _one_moved(former.get(p.key), p)
+        certain = not facts.is_active or still or _one_moved(former.get(p.key), p)
         (loud if certain else quiet).append((p.key, text))
     remedy = Remedy(
         "members that keep offsets in both start at the larger one, all others at that of their own store; compare"
@@ -296,7 +296,7 @@ def _unite(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
     """How offsets in both stores become equal; only the operator knows which are right."""
     options = ("--prefer", "source", *topic_option(keys), "--execute")
     return Remedy(
-        f"{stopped(facts.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
+        f"{stopped(facts.is_active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
         *(facts.command("migrate-group", "--to", store, *options) for store in ("zookeeper", "kafka")),
     )
 
@@ -325,8 +325,8 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
         if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
             last = f" (last progress {facts.when(p.stored.changed_at)})" if p.stored is not None else ""
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
-    what = f"in {ago(apart)}{'' if facts.active else '; the group has no members'}"
-    if not facts.active:
+    what = f"in {ago(apart)}{'' if facts.is_active else '; the group has no members'}"
+    if not facts.is_active:
         remedy = Remedy("start a member, if the group is still wanted")
     elif apart < COMMITTED_BY_THEN:
         remedy = Remedy(f"inspect again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute")
@@ -335,5 +335,5 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
             "is the owner's process stuck, or failing over and over? find its host, and restart it",
             facts.command("owners"),
         )
-    severity: Severity = "warning" if facts.active and apart >= COMMITTED_BY_THEN else "info"
+    severity: Severity = "warning" if facts.is_active and apart >= COMMITTED_BY_THEN else "info"
     yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

@@ -32,7 +32,7 @@ def diagnose_owners(facts: GroupFacts) -> list[Finding]:
 def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
     yield from _gaps(facts)
     yield from _nodes(facts)
-    if facts.settling:
+    if facts.is_settling:
         yield from _in_progress(facts)
         return
     for part in (_unresponsive, _awaited, _claims, _idle_members, _unexplained):
@@ -149,7 +149,7 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
     wrong = [p for p in facts.partitions if p.owner is not None and _why_wrong(facts, p) is not None]
     in_kafka = facts.snapshot.kafka_phase
     inference = facts.inference
-    unsettled = facts.plan_is_known and inference is not None and inference.best is not None and not inference.exact
+    unsettled = facts.is_plan_known and inference is not None and inference.best is not None and not inference.exact
     if not (missing or wrong or in_kafka or unsettled):
         return
     parts = []
@@ -256,7 +256,7 @@ def _unexplained(facts: GroupFacts) -> Iterator[Finding]:
     inference = facts.inference
     if inference is None or inference.exact or inference.best is None:
         return
-    if not facts.plan_is_known or any(member.error is not None for member in facts.snapshot.members):
+    if not facts.is_plan_known or any(member.error is not None for member in facts.snapshot.members):
         return  # what should be whose is not known here
     if facts.unresponsive:
         return  # the others follow a newer plan

@@ -155,10 +155,10 @@ Status: TypeAlias = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
 GroupStatus: TypeAlias = Literal["OK", "WARN", "ERR"]
 
 #: Fewer samples show no trend.
-FEWEST: Final = 3
+MIN_SAMPLES: Final = 3
 #: Nor does a shorter window, in milliseconds: twice the Scala consumer's auto.commit.interval.ms, within which lag
 #: grows and nothing is committed, as it should be.
-SHORTEST: Final = 2 * 60_000
+MIN_SPAN: Final = 2 * 60_000
 MEANINGS: Final[dict[Status, str]] = {
     "OK": "it keeps up, or catches up",
     "WARN": "it makes progress, and falls behind all the same",
@@ -171,9 +171,9 @@ MEANINGS: Final[dict[Status, str]] = {
 def evaluate(samples: Sequence[Sample]) -> Status:
     """The status of a partition; ``samples`` in the order of time, the last is now. OK where it is unknown."""
     known = [sample for sample in samples if sample.committed is not None]
-    if len(known) < FEWEST or not (known[-1].lag or 0) > 0 or known[-1] is not samples[-1]:
+    if len(known) < MIN_SAMPLES or not (known[-1].lag or 0) > 0 or known[-1] is not samples[-1]:
         return "OK"
-    if known[-1].taken_at - known[0].taken_at < SHORTEST:
+    if known[-1].taken_at - known[0].taken_at < MIN_SPAN:
         return "OK"
     commits = _commits(known)
     if _stopped(known, commits):
@@ -184,7 +184,7 @@ def evaluate(samples: Sequence[Sample]) -> Status:
     if min(lags) > 0:
         if len(commits) > 1 and len({offset for _, offset in commits}) == 1:
             return "STALL"
-        if len(lags) >= FEWEST and all(after >= before for before, after in pairwise(lags)):
+        if len(lags) >= MIN_SAMPLES and all(after >= before for before, after in pairwise(lags)):
             return "WARN"
     return "OK"
 
@@ -233,7 +233,7 @@ def _stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> b
     for before, after in pairwise(since):
         if before.lag is not None and before.lag <= 0:
             begun = after.taken_at
-    return samples[-1].taken_at - begun > max(seen, SHORTEST)
+    return samples[-1].taken_at - begun > max(seen, MIN_SPAN)
 
 
 def _rewound(offsets: Sequence[int]) -> bool:

@@ -18,9 +18,9 @@ from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.text import counted, listed
 
 #: How long snapshots are kept, in milliseconds.
-KEPT: Final = 7 * 24 * 3600 * 1000
+MAX_AGE: Final = 7 * 24 * 3600 * 1000
 #: The least distance of two snapshots in a window, in milliseconds.
-APART: Final = 15_000
+MIN_INTERVAL: Final = 15_000
 #: How long to wait for another process that writes, in seconds.
 LOCK_TIMEOUT: Final = 5.0
 _REMEDY: Final = "choose another with --history-file, or, if it is damaged, move it away: a new one is made"
@@ -59,9 +59,8 @@ class LagHistory:
     """The snapshots in one file, created with the first. A context manager; several processes may use the file at once.
     Raises ``ZkgroupError`` where the file cannot be used, ``UsageError`` where it is another kind of file."""
 
-    def __init__(self, path: Path, kept: int = KEPT) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._kept = kept
         self._opened: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
@@ -94,13 +93,13 @@ class LagHistory:
                         for partition, sample in samples_of(snapshot).items()
                     ),
                 )
-            connection.execute("DELETE FROM snapshot WHERE taken_at < ?", (newest - self._kept,))
+            connection.execute("DELETE FROM snapshot WHERE taken_at < ?", (newest - MAX_AGE,))
 
     def window(
         self, cluster: str, group: str, store: Store, snapshots: int, until: int
     ) -> dict[TopicPartition, list[Sample]]:
         """Each partition in the last snapshots before ``until``, in the order of time. Snapshots closer together than
-        ``APART`` do not all count: their window would be too short for a trend."""
+        ``MIN_INTERVAL`` do not all count: their window would be too short for a trend."""
         with self._translated_errors():
             times = self._connection.execute(
                 "SELECT taken_at, id FROM snapshot WHERE cluster = ? AND name = ? AND store = ? AND taken_at < ?"
@@ -110,7 +109,7 @@ class LagHistory:
             chosen: list[tuple[int, int]] = []
             found: dict[TopicPartition, list[Sample]] = {}
             for taken_at, snapshot_id in times:
-                if (chosen[-1][0] if chosen else until) - taken_at >= APART:
+                if (chosen[-1][0] if chosen else until) - taken_at >= MIN_INTERVAL:
                     chosen.append((taken_at, snapshot_id))
                 if len(chosen) == snapshots:
                     break

@@ -33,7 +33,7 @@ Place: TypeAlias = int | tuple[str | int, ...]
 
 _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
 _NONE = ("", "-", "null", "unknown")
-_MOST: Final = 2**63 - 1
+_MAX_NUMBER: Final = 2**63 - 1
 
 ELSEWHERE: Final = "see whether it is the right file"
 #: Kafka's clusters on ZooKeeper have up to 200,000 partitions; a file may have several groups.
@@ -112,7 +112,7 @@ class Entries:
         """Parse an offset; with ``none``, an empty text, ``-``, ``null``, ``unknown`` and -1 are no offset."""
         if none and (text in _NONE or text == "-1"):
             return None
-        if not _NUMBER.fullmatch(text) or int(text) > _MOST:
+        if not _NUMBER.fullmatch(text) or int(text) > _MAX_NUMBER:
             self.fail(place, f"{excerpt(text)} is no offset", "offsets are numbers from 0")
         return int(text)
 

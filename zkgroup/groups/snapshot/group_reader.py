@@ -26,7 +26,7 @@ from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
 from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, why_log_unread, with_logs
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
-from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
+from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, has_partial_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Code, Failure
@@ -248,7 +248,7 @@ class GroupReader:
                 self.kafka_groups = dict.fromkeys(reader.groups, UNKNOWN_KAFKA_GROUP)
             return None
         self.asked_kafka = True
-        by_partition = needs_partitions(reader.nodes)
+        by_partition = has_partial_offsets(reader.nodes)
         # Of a few groups the offsets of all partitions are requested; of many only those of the topics that they read
         # in ZooKeeper, as a thousand groups times all partitions would be too many.
         topics = None

@@ -76,7 +76,7 @@ def _is_scala(group: str, member: GroupMember) -> bool:
 def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> GroupMember:
     if not member.session_id:
         return member  # no session owns it
-    if not stops_everyone(member):
+    if not is_stopping_everyone(member):
         if znodes.OTHER_NUMBERS in member.defects:
             member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS.text)
         if znodes.SEVERAL_EXPRESSIONS not in member.defects:
@@ -107,7 +107,7 @@ def host_of(group: str, consumer_id: str) -> str | None:
     return None
 
 
-def stops_everyone(member: GroupMember) -> bool:
+def is_stopping_everyone(member: GroupMember) -> bool:
     """Whether this registration makes every rebalance of the Scala consumer fail."""
     if member.error is None or member.is_unreadable or member.registration is not None:
         return False

@@ -124,7 +124,7 @@ def claim_defect(p: GroupPartition, member: GroupMember | None, snapshot: GroupS
     may be."""
     owner = short(p.owner or "")
     if member is None:
-        if snapshot.members_unreadable:
+        if snapshot.has_hidden_members:
             return None
         session = f" (session {session_text(p.session_id)})" if p.session_id else ""
         return (
@@ -136,7 +136,7 @@ def claim_defect(p: GroupPartition, member: GroupMember | None, snapshot: GroupS
     streams = member.streams.get(p.topic, 0)
     if streams == 0:
         # No registration says whether a filter takes internal topics.
-        if member.has_filter and (snapshot.topics_unreadable or p.topic in INTERNAL_TOPICS):
+        if member.has_filter and (snapshot.has_hidden_topics or p.topic in INTERNAL_TOPICS):
             return None
         return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
     if p.stream is not None and p.stream >= streams:

@@ -227,7 +227,7 @@ def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
         has_owner_node = partition.owner is not None or partition.error is not None
         wanted = partition.exists and partition.topic in snapshot.subscribed
         if has_owner_node or (wanted and (holder is None or snapshot.members)):
-            unknown = partition.is_unreadable or (snapshot.members_unreadable and partition.member is None)
+            unknown = partition.is_unreadable or (snapshot.has_hidden_members and partition.member is None)
             rows.append(
                 OwnerRow(
                     partition.topic,

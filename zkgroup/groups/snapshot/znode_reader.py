@@ -298,7 +298,7 @@ class ZnodeReader:
         return concerned_topics(group, self.nodes, self.members[group], kafka_group)
 
 
-def needs_partitions(nodes: NodeCache) -> bool:
+def has_partial_offsets(nodes: NodeCache) -> bool:
     """Whether a broker returns offsets of named partitions only, as releases before 0.10.2 do."""
     versions = []
     for path in child_paths(znodes.broker_ids(), nodes):

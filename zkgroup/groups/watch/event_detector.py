@@ -115,11 +115,11 @@ def waiting_for(state: WatchedGroup) -> str:
     unowned = sum(p.owner is None for _, p in open_)
     words = [f"{counted(unowned, 'partition')} without an owner"] if unowned else []
     late = sorted({p.member for _, p in open_ if p.owner is not None and p.member is not None})
-    strangers = sum(p.owner is not None and (p.member is None or p.member not in state.members) for _, p in open_)
+    unregistered = sum(p.owner is not None and (p.member is None or p.member not in state.members) for _, p in open_)
     if late:
         words.append(f"old claims of {listed(late, most=3)}")
-    if strangers:
-        words.append(f"{counted(strangers, 'partition')} owned by no registered member")
+    if unregistered:
+        words.append(f"{counted(unregistered, 'partition')} owned by no registered member")
     return ", ".join(words) or "nothing"
 
 

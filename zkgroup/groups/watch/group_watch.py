@@ -24,7 +24,7 @@ from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.broker_queries import AGES_INTERVAL, Answer, BrokerPoller
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group
 from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, with_logs
-from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader, needs_partitions
+from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader, has_partial_offsets
 from zkgroup.groups.watch.event_detector import EventDetector
 from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
 from zkgroup.protocol import znodes
@@ -135,8 +135,8 @@ class GroupWatch:
     ``opener`` None: the group is watched in Kafka alone, at each ``interval`` (seconds). ``timeout``: seconds for each
     question to a server. ``store``: whose offsets are shown, by default where the group has some. ``topics``: the only
     ones whose partitions are watched, if any are named. ``judge`` finds what is wrong, once an interval. ``ages``:
-    whether the ages of the next messages are read, of ``MAX_AGES`` partitions at most. ``news`` is called, on the
-    thread, when there is something to take.
+    whether the ages of the next messages are read, of ``MAX_AGES`` partitions at most. The attribute ``news`` is
+    called, on the thread, when there is something to take.
     """
 
     def __init__(
@@ -151,7 +151,6 @@ class GroupWatch:
         topics: frozenset[str] = frozenset(),
         judge: Judge = lambda snapshot: (),
         ages: bool = False,
-        news: Callable[[], object] = lambda: None,
     ) -> None:
         self.group = group
         self.interval = interval
@@ -163,7 +162,7 @@ class GroupWatch:
         self._judge = judge
         self._findings: tuple[WatchedFinding, ...] = ()
         self._wants_ages = ages
-        self.news = news
+        self.news: Callable[[], object] = lambda: None
         self._nodes = WatchedNodeCache(group)
         self._registry: WatchingRegistry | None = None
         self._detector = EventDetector()
@@ -301,7 +300,7 @@ class GroupWatch:
                 read_group(registry, self.group, kafka=lambda: self._find(registry), logs=False, timeout=self._timeout)
             if due and self._detector.last is not None:  # brokers may take their time
                 self._publish(state)
-            poller.ask(snapshot, self._positions(snapshot), by_partition=needs_partitions(self._nodes))
+            poller.ask(snapshot, self._positions(snapshot), by_partition=has_partial_offsets(self._nodes))
             return time.monotonic() + self.interval
         elif due:
             self._pause(SETTLING_TIME)

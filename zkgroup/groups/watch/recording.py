@@ -22,7 +22,7 @@ from zkgroup.protocol.names import TopicPartition
 #: A state is written whole once in so many.
 WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
-_LONGEST: Final = 256 << 20
+_MAX_LINE_BYTES: Final = 256 << 20
 #: Owner, member, claimed, judged, leader.
 _Held: TypeAlias = tuple[str | None, str | None, int, bool, int | None]
 #: Committed offset, log start and end.
@@ -197,7 +197,7 @@ class Recording:
     def _survey(self, file: BinaryIO) -> None:
         """Read the file once: what it is, and where its whole states are."""
         try:
-            self.header = _HEADERS.decode(file.readline(_LONGEST))
+            self.header = _HEADERS.decode(file.readline(_MAX_LINE_BYTES))
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise UsageError(
                 f"{self.path} is no recording that this zkgroup reads",
@@ -220,7 +220,7 @@ class Recording:
         while True:
             self._file.seek(place)
             self._place = place
-            line = self._file.readline(_LONGEST)
+            line = self._file.readline(_MAX_LINE_BYTES)
             if not line.endswith(b"\n"):
                 return  # the end, or what was being written when the writer was killed
             place += len(line)

@@ -20,9 +20,9 @@ from zkgroup.text import counted
 #: Steps of time in the picture, and units of its width.
 COLUMNS: Final = 1000
 #: Rectangles at most: with more the steps of time get wider.
-RECTANGLES: Final = 20_000
+MAX_RECTANGLES: Final = 20_000
 #: Members that the legend names.
-NAMED: Final = 48
+MAX_NAMED: Final = 48
 _MARGIN: Final = 16
 _LABELS: Final = 180
 _HEIGHT: Final = 1000
@@ -117,14 +117,14 @@ class _Canvas:
         keys = sorted(self._rows)
         grid = [self._rows[key] for key in keys]
         step, found = 1, _rectangles(grid)
-        while sum(map(len, found.values())) > RECTANGLES and step < COLUMNS:
+        while sum(map(len, found.values())) > MAX_RECTANGLES and step < COLUMNS:
             step *= 2
             grid = [row[1::2] or row for row in grid]
             found = _rectangles(grid)
         height = min(16.0, _HEIGHT / max(1, len(grid)))
         top = _MARGIN + 44
         plot = round(height * max(1, len(grid)), 2)
-        named = list(self._members)[:NAMED]
+        named = list(self._members)[:MAX_NAMED]
         more = len(self._members) - len(named)
         lines = -(-(len(named) + 1 + bool(more)) // _LEGEND_COLUMNS)
         width, total = _LABELS + COLUMNS + 2 * _MARGIN, round(top + plot + 34 + lines * _LEGEND_LINE + _MARGIN)
