@@ -413,7 +413,7 @@ class Demo:
         wanted = {member.id for member in self._members.values()}
         partitions = PARTITIONS * len(TOPICS)
 
-        def settled() -> bool:
+        def is_settled() -> bool:
             for member in self._members.values():
                 member.check_alive()
             try:
@@ -424,12 +424,12 @@ class Demo:
             return owners == wanted and len(seen.partitions) == partitions and not ownership_defects(seen)
 
         with self._narrator.waiting("waiting until the group is at rest"):
-            wait_for(settled, JOIN, "the group did not come to rest", BUSY)
+            wait_for(is_settled, JOIN, "the group did not come to rest", BUSY)
         self._show("-c", self._cluster, "owners", GROUP, "--verify")
         self._narrator.check("every partition has exactly one owner, and it is a registered member")
 
     def _all_read(self) -> None:
-        def read() -> bool:
+        def has_read() -> bool:
             for member in self._members.values():
                 member.check_alive()
             lines = [line for member in (*self._members.values(), *self._gone) for line in member.lines()]
@@ -437,7 +437,7 @@ class Demo:
             return len(lines) >= self._sent and len(set(parse_printed(lines))) >= self._sent
 
         with self._narrator.waiting("waiting until everything is read"):
-            wait_for(read, READ, "not all messages were read", BUSY)
+            wait_for(has_read, READ, "not all messages were read", BUSY)
 
     def _show(self, *arguments: str) -> None:
         """Run a command, and show it with what it prints."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -14,10 +15,12 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
+from ._error_output import Message, render
 from ._group_views import brokers_of, open_stores, shown_lag
 from ._output import Figure, fitted_lines, shown_age
+from ._shared_options import GlobalOptions
 from ._signals import StopRequest
-from ._terminal_text import fit, one_line, width
+from ._terminal_text import fit, width
 from ._watch import has_screen, watch_group
 from ._watch_screen import MAX_KEY_WAIT, Key, show
 from ._watch_view import OF_SEVERITY, FilteredView, Style, View, keys_line
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import GroupSnapshot
 
-DEFAULT_INTERVAL: Final = 5.0
 _HEADS: Final = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "FINDING")
 #: What a narrow screen does without, the least first.
 _SPARE: Final = ("MEMBERS", "BEHIND", "STATE")
@@ -94,8 +96,8 @@ class GroupsPoller:
 class GroupsView(FilteredView):
     """The state of the screen: the groups, the order, the filter, and the chosen one."""
 
-    def __init__(self, select: Select, sorts: Sequence[str], sort: str) -> None:
-        super().__init__(sorts, sort)
+    def __init__(self, select: Select, sorts: Sequence[str], sort: str, render: Callable[[Message], str] = str) -> None:
+        super().__init__(sorts, sort, render)
         self._select = select
         self._snapshots: Sequence[GroupSnapshot] = ()
         self._found: list[Inspection] = []
@@ -106,11 +108,11 @@ class GroupsView(FilteredView):
     def update(self, found: Sequence[GroupSnapshot] | ZkgroupError) -> None:
         """Take up what was read; an error leaves the groups as they were."""
         if isinstance(found, ZkgroupError):
-            self.note = one_line(str(found))
+            self.note = found
             return
         self._snapshots, self.at = found, datetime.now(UTC)
         warnings = [warning for one in found for warning in (*one.all_warnings, *one.age_warnings)]
-        self.note = one_line(warnings[0]) if warnings else ""
+        self.note = warnings[0] if warnings else ""
         self._arrange()
 
     def _arrange(self) -> None:
@@ -152,7 +154,7 @@ def groups_frame(view: GroupsView, columns: int, lines: int, style: Style) -> li
     clock = f"{view.at:%H:%M:%S}Z" if view.at is not None else ""
     gap = columns - width(title) - len(clock)
     found = [style.style(fit(f"{title}{' ' * gap}{clock}" if gap >= 2 else title, columns), "title")]
-    found.append(style.style(fit(view.note, columns), "warn"))
+    found.append(style.style(fit(view.note_line, columns), "warn"))
     view.shown = max(1, lines - 4)
     view.move(0)
     visible = rows[view.scroll : view.scroll + view.shown]
@@ -180,7 +182,7 @@ def watch_groups(
     if not has_screen("table"):
         raise UsageError("--watch needs a terminal", "for events in a pipe give inspect-group GROUP --watch")
     settings = connection(ctx)
-    view = GroupsView(select, sorts, sort)
+    view = GroupsView(select, sorts, sort, partial(render, given=ctx.ensure_object(GlobalOptions)))
     while True:
         with StopRequest() as stop, GroupsPoller(settings, ages, interval) as poller:
             group = _show(view, poller, stop)
@@ -190,7 +192,7 @@ def watch_groups(
         try:
             code = watch_group(ctx, group, "table", view=inner)
         except ZkgroupError as error:
-            view.note = one_line(str(error))
+            view.note = error
         else:
             if inner.ended_by != "q":
                 return code

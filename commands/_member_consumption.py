@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
 
 from zkgroup.clients.kafka.client import topics
 from zkgroup.clients.kafka.group_consumers import check_release
@@ -22,6 +21,7 @@ from zkgroup.text import counted, group_command, listed
 
 from ._consumption import LAST_WRITE, NOTHING, WAITING, Consumption, exit_code, wait_until_time_to_leave
 from ._context import open_registry, zookeeper_settings
+from ._shared_options import Coordinator
 from ._signals import StopRequest, Terminated
 
 log = logging.getLogger("zkgroup.consume")
@@ -29,7 +29,7 @@ log = logging.getLogger("zkgroup.consume")
 
 def consume_as_member(
     asked: Consumption,
-    coordinator: Literal["zookeeper", "kafka"],
+    coordinator: Coordinator,
     streams: int,
     properties: Mapping[str, str],
     report: Callable[[str], None],

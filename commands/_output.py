@@ -393,16 +393,16 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
     rooms = [min(room, most) if name.lower() in NARROWED else room for name, room in zip(names, rooms, strict=True)]
     kept = set(range(len(names)))
 
-    def fits(indexes: set[int]) -> bool:
+    def has_room_for(indexes: set[int]) -> bool:
         return sum(rooms[index] for index in indexes) + len(GAP) * (len(indexes) - 1) <= columns
 
     left_out: list[int] = []
     for index in (names.index(name) for name in spare if name in names):
-        if not fits(kept):
+        if not has_room_for(kept):
             kept.remove(index)
             left_out.append(index)
     for index in reversed(left_out):
-        if fits({*kept, index}):
+        if has_room_for({*kept, index}):
             kept.add(index)
     return sorted(kept)
 

@@ -250,7 +250,11 @@ def logging_parameters() -> tuple[Any, ...]:
 
 #: In place of a file.
 REGISTRY: Final = Path("registry")
+#: Where the members of a group meet.
+Coordinator: TypeAlias = Literal["zookeeper", "kafka"]
 FormatOption: TypeAlias = Literal["bytes", "text", "json", "avro"]
+#: Those of which there are schemas.
+SchemaFormat: TypeAlias = Literal["json", "avro"]
 
 
 def parse_format(

@@ -55,7 +55,8 @@ class WatchOptions:
             metavar="SECONDS",
             min=0.2,
             max=3600,
-            help="With --watch: the interval of offsets and log ends (default: 2). Members and owners change at once.",
+            help=f"With --watch: the interval of offsets and log ends (default: {DEFAULT_INTERVAL:g}). Members and "
+            "owners change at once.",
         ),
     ] = None
     record: Annotated[

@@ -18,6 +18,7 @@ from zkgroup.groups.watch.timeline import Event, LagTrends, Rates, WatchedGroup,
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, duration_text
 
+from ._error_output import Message
 from ._output import Figure, fitted_lines, iso_utc, shown_age
 from ._terminal_text import escape, fit, one_line, width
 
@@ -38,9 +39,10 @@ MAX_EVENTS: Final = 500
 
 
 class FilteredView(ABC):
-    """The state of a screen with rows in an order, and a filter."""
+    """The state of a screen with rows in an order, and a filter. ``render`` makes text of its note."""
 
-    def __init__(self, sorts: Sequence[str], sort: str) -> None:
+    def __init__(self, sorts: Sequence[str], sort: str, render: Callable[[Message], str] = str) -> None:
+        self._render = render
         self.sorts = sorts
         self.sort = sort
         self.filter = ""
@@ -49,9 +51,13 @@ class FilteredView(ABC):
         #: The rows that fitted the last frame.
         self.shown = 1
         #: One line about servers, or about a replay.
-        self.note = ""
+        self.note: Message = ""
         #: The key that ended the screen; empty after a signal.
         self.ended_by: Key = ""
+
+    @property
+    def note_line(self) -> str:
+        return one_line(self._render(self.note))
 
     @abstractmethod
     def move(self, step: int | None) -> None:
@@ -241,7 +247,7 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
         lines.append(style.style(fit(words, columns), "warn"))
     else:
         lines.append(style.style(fit("at rest" if state.members else "nobody is registered", columns), "dim"))
-    return [*lines, fit(view.note, columns)] if view.note else lines
+    return [*lines, fit(view.note_line, columns)] if view.note else lines
 
 
 def _course(view: View, room: int) -> str:

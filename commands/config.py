@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import typer
 
 from zkgroup.config import ConnectionSettings, load_consumer_config
-from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError, notice_of
 from zkgroup.text import counted
 
 from ._context import connection, open_registry
+from ._error_output import Message, render
 from ._group_views import brokers_of
 from ._output import print_rows
 from ._shared_options import GlobalOptions, OutputOption
@@ -40,12 +42,13 @@ app = typer.Typer(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One check of a cluster. ``state``: ``ok``, ``wrong``, or ``unknown`` after another one was wrong."""
+    """One check of a cluster. ``state``: ``ok``, ``wrong``, or ``unknown`` after another one was wrong. ``messages``
+    become one."""
 
     cluster: str
     what: str
     state: str
-    message: str
+    messages: Sequence[Message]
 
 
 @app.command(short_help="Show every setting and its origin.")
@@ -77,8 +80,9 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
     """
     from zkgroup.config.profiles import config_file, read_profiles
 
-    flags = ctx.ensure_object(GlobalOptions).values
-    if flags.keys() & {"cluster", "zookeeper", "bootstrap_server", "consumer_config"}:
+    given = ctx.ensure_object(GlobalOptions)
+    by_profile = not given.values.keys() & {"cluster", "zookeeper", "bootstrap_server", "consumer_config"}
+    if not by_profile:
         rows = _check(ctx, None)
     else:
         path, asked_for = config_file(os.environ)
@@ -89,10 +93,19 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
             )
         with ThreadPoolExecutor(MAX_AT_ONCE) as workers:
             rows = [row for found in workers.map(lambda name: _check(ctx, name), names) for row in found]
-    print_rows(rows, CHECKED, output)
-    if wrong := [row for row in rows if row.state == "wrong"]:
+    print_rows([_row(row, given, by_profile=by_profile) for row in rows], CHECKED, output)
+    wrong = [(row, error) for row in rows for error in row.messages if isinstance(error, ZkgroupError)]
+    if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise VerificationError(f"{wrong[0].cluster}: {wrong[0].what}: {wrong[0].message}{more}")
+        row, error = wrong[0]
+        raise VerificationError(f"{row.cluster}: {row.what}: {error.message}{more}", error.remedy)
+
+
+def _row(check: Checked, given: GlobalOptions, *, by_profile: bool) -> dict[str, str]:
+    """``by_profile``: commands in messages name the check's cluster, which the command line does not."""
+    places = replace(given, values={**given.values, "cluster": [check.cluster]}) if by_profile else given
+    message = "; ".join(dict.fromkeys(render(one, places) for one in check.messages))
+    return dict(zip(CHECKED, (check.cluster, check.what, check.state, message), strict=True))
 
 
 def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
@@ -101,34 +114,34 @@ def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
     try:
         settings = connection(ctx, quiet=True, cluster=name)
     except ZkgroupError as error:
-        unknown = [Checked(cluster, what, "unknown", "the settings are wrong") for what in ("zookeeper", "brokers")]
-        return [Checked(cluster, "settings", "wrong", str(error)), *unknown]
+        unknown = [Checked(cluster, what, "unknown", ["the settings are wrong"]) for what in ("zookeeper", "brokers")]
+        return [Checked(cluster, "settings", "wrong", [error]), *unknown]
     rows = [_settings(settings, cluster)]
     if settings.zookeeper is None:
-        rows.append(Checked(cluster, "zookeeper", "unknown", "none is named"))
+        rows.append(Checked(cluster, "zookeeper", "unknown", ["none is named"]))
         return [*rows, _brokers(settings, None, cluster)]
     try:
         with open_registry(settings) as registry:
-            rows.append(Checked(cluster, "zookeeper", "ok", f"answers at {settings.zookeeper}"))
+            rows.append(Checked(cluster, "zookeeper", "ok", [f"answers at {settings.zookeeper}"]))
             rows.append(_brokers(settings, registry, cluster))
     except ZkgroupError as error:
-        rows.append(Checked(cluster, "zookeeper", "wrong", str(error)))
-        rows.append(Checked(cluster, "brokers", "unknown", "they are registered in ZooKeeper"))
+        rows.append(Checked(cluster, "zookeeper", "wrong", [error]))
+        rows.append(Checked(cluster, "brokers", "unknown", ["they are registered in ZooKeeper"]))
     return rows
 
 
 def _settings(settings: ConnectionSettings, cluster: str) -> Checked:
     """Check the settings for a member; settings that only suit a member of a group in Kafka are a warning."""
-    warnings = [*settings.warnings]
+    warnings: list[Message] = [*settings.warnings]
     try:
         warnings += load_consumer_config(settings.properties).warnings
     except UsageError as error:
         try:
             warnings += load_consumer_config(settings.properties, coordinated=True).warnings
         except UsageError:
-            return Checked(cluster, "settings", "wrong", str(error))
-        warnings.append(f"for --coordinator kafka alone: {error}")
-    return Checked(cluster, "settings", "ok", "; ".join(dict.fromkeys(warnings)))
+            return Checked(cluster, "settings", "wrong", [error])
+        warnings.append(notice_of("for --coordinator kafka alone", error))
+    return Checked(cluster, "settings", "ok", warnings)
 
 
 def _brokers(settings: ConnectionSettings, registry: Registry | None, cluster: str) -> Checked:
@@ -138,5 +151,5 @@ def _brokers(settings: ConnectionSettings, registry: Registry | None, cluster: s
     try:
         found = topics(brokers_of(settings, registry)(), settings.timeout)
     except ZkgroupError as error:
-        return Checked(cluster, "brokers", "wrong", str(error))
-    return Checked(cluster, "brokers", "ok", f"answer, with {counted(len(found), 'topic')}")
+        return Checked(cluster, "brokers", "wrong", [error])
+    return Checked(cluster, "brokers", "ok", [f"answer, with {counted(len(found), 'topic')}"])

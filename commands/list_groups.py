@@ -13,7 +13,7 @@ from zkgroup.errors import Notice, UsageError, as_remedy, did_you_mean
 from zkgroup.text import counted, is_matched
 
 from ._context import done, warn
-from ._group_views import BehindOption, read_all_groups, shown_lag
+from ._group_views import BehindOption, StoreChoice, read_all_groups, shown_lag
 from ._output import Output, RowLayout, behind_columns, has_objects, is_table, print_rows, time_column
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.group_model import GroupSnapshot
 
 Sort: TypeAlias = Literal["name", "lag", "behind", "findings", "changed"]
+DEFAULT_INTERVAL: Final = 5.0  # seconds
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
 _SPARE = ("topics", "partitions", "store", "members", "behind")
 #: The finding that a group is only the rest of one.
@@ -38,7 +39,7 @@ _KEYS: Final[Mapping[Sort, Callable[[Inspection], float]]] = {
 def list_groups(
     ctx: typer.Context,
     store: Annotated[
-        Literal["zookeeper", "kafka", "both"] | None,
+        StoreChoice,
         option("--store", help="Only groups in this store; both: in both."),
     ] = None,
     state: Annotated[
@@ -70,7 +71,7 @@ def list_groups(
             metavar="SECONDS",
             min=0.5,
             max=3600,
-            help="With --watch: the time between two readings (default: 5).",
+            help=f"With --watch: the time between two readings (default: {DEFAULT_INTERVAL:g}).",
         ),
     ] = None,
     behind: BehindOption = None,
@@ -117,7 +118,7 @@ def list_groups(
         return ordered, len(found) - len(kept)
 
     if watch:
-        from ._groups_screen import DEFAULT_INTERVAL, watch_groups
+        from ._groups_screen import watch_groups
 
         if output != "table" or columns or no_header:
             raise UsageError("--watch is a screen", "leave out --output, --columns and --no-header")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zkgroup.errors import UsageError
+from zkgroup.groups.offset_files import FileFormat
 from zkgroup.text import counted
 
 from ._context import connection, done, warn
@@ -50,7 +51,7 @@ def offsets(
         ),
     ] = None,
     file_format: Annotated[
-        Literal["zk", "csv", "json", "rpk", "spark"] | None,
+        FileFormat | None,
         option(
             "--file-format",
             help="For --save: zk (Kafka's ExportZkOffsets), csv (kafka-consumer-groups), json (kafka-utils), rpk, "
@@ -126,7 +127,7 @@ def _save(
     scope: Scope,
     store: Store | None,
     path: str,
-    form: Literal["zk", "csv", "json", "rpk", "spark"] | None,
+    form: FileFormat | None,
     keep: int | None,
 ) -> tuple[GroupSnapshot, Store]:
     """Write the file, and remove earlier ones that are not to be kept. Returns the snapshot that was saved, of offsets

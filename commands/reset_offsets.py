@@ -8,17 +8,18 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zkgroup.errors import Remedy, UsageError, VerificationError
+from zkgroup.groups.offset_files import FileFormat
 from zkgroup.text import counted, group_command
 
 from ._completion import complete_group
 from ._context import working
 from ._group_changes import SCOPE, Change, ChangeOptions, change_of, open_applier, show_offsets, with_change
-from ._group_views import disable_garbage_collection, partitions_option
+from ._group_views import StoreChoice, disable_garbage_collection, partitions_option
 from ._output import Output, has_objects
 from ._shared_options import GroupArgument, OutputOption, option
 
@@ -47,7 +48,7 @@ def reset_offsets(
         bool, option("--all-topics", help="All topics that the group has offsets of.", panel=SCOPE)
     ] = False,
     store: Annotated[
-        Literal["zookeeper", "kafka", "both"] | None,
+        StoreChoice,
         option(
             "--store",
             help="Where the offsets are kept. By default, partition by partition, where the group has one: a partition"
@@ -98,7 +99,7 @@ def reset_offsets(
         Path | None, _target("--undo", metavar="FILE", help="As it was before the change that this is the backup of.")
     ] = None,
     file_format: Annotated[
-        Literal["zk", "csv", "json", "rpk", "spark"] | None,
+        FileFormat | None,
         option("--file-format", help="How to read the file; recognised by its content if not given.", panel=FILES),
     ] = None,
     from_group: Annotated[

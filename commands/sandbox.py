@@ -13,6 +13,7 @@ import typer
 
 from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import FilterSyntaxError, Notice, Remedy, UsageError, ZkgroupError
+from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE
 
 from ._completion import complete_release, complete_sandbox
 from ._context import done, warn, working
@@ -65,7 +66,7 @@ KafkaOption = Annotated[
 def start(
     ctx: typer.Context,
     name: NameOption = "default",
-    kafka: KafkaOption = "1.1.1",
+    kafka: KafkaOption = DEFAULT_RELEASE,
     brokers: Annotated[int, option("--brokers", metavar="N", min=1, max=3, help="The number of brokers.")] = 1,
     chroot: Annotated[str, option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
     tick_ms: Annotated[
@@ -297,7 +298,7 @@ def member(
     strategy: Annotated[Strategy, option(help="The partition assignment strategy.")] = "range",
     release: Annotated[
         str, option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
-    ] = "1.1.1",
+    ] = DEFAULT_RELEASE,
     from_beginning: Annotated[
         bool, option("--from-beginning", help="Start at the earliest message if no offset is committed.")
     ] = False,
@@ -423,7 +424,7 @@ def demo(
     name: Annotated[
         str | None, option("--name", metavar="NAME", help="The sandbox's name.", show_default="with --keep default")
     ] = None,
-    kafka: KafkaOption = "1.1.1",
+    kafka: KafkaOption = DEFAULT_RELEASE,
 ) -> None:
     """Show what zkgroup does, on servers of its own, in about a minute.
 

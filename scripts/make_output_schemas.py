@@ -219,7 +219,7 @@ def outputs() -> dict[str, Any]:
             "nodes": [{"path": str, "bytes": int}],
             "undo": str,
         },
-        "config check": [row(config.Checked, config.CHECKED)],
+        "config check": [row(config.Checked, config.CHECKED, message=str)],
         "config show": [row(ShownSetting, config.SHOWN)],
         "consume": {
             **_PARTITION,

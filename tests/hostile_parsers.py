@@ -36,7 +36,7 @@ from zkgroup.groups.changes.export_znodes import Pointer, decode_exporter, decod
 from zkgroup.groups.changes.preconditions import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
-from zkgroup.groups.offset_files.file_formats import FileFormat
+from zkgroup.groups.offset_files import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.groups.snapshot.group_znodes import stored_offset

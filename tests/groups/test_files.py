@@ -20,9 +20,10 @@ from support import scaled
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files import FileFormat
 from zkgroup.groups.offset_files import file_formats as file_formats
 from zkgroup.groups.offset_files.atomic_file import write_atomically
-from zkgroup.groups.offset_files.file_formats import MAX_LINE, FileFormat, OffsetFile
+from zkgroup.groups.offset_files.file_formats import MAX_LINE, OffsetFile
 from zkgroup.groups.offset_files.offset_file import MAX_BYTES, format_for, format_offsets, parse_offsets, read_offsets
 from zkgroup.protocol.names import TopicPartition
 

@@ -18,12 +18,11 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from zkgroup.errors import UsageError
 from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files import FileFormat
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import INT32_MAX, excerpt, excerpt_json
 from zkgroup.text import listed, offset_text, with_formula
-
-FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
 
 #: An offset, one of Spark's two places, or None where the file says that there is none.
 Wanted: TypeAlias = int | Literal["earliest", "latest"] | None
