@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from assigning import COLUMNS, Build, assigned, builder
 from cli import run, run_on_terminal
+from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands.assign import parse_changes
@@ -72,13 +73,13 @@ def test_table_and_csv(cluster: Sandbox, build: Build, make_topic: Callable[...,
         [topic, "0", f"{group}_a-0", f"{group}_a", f"{group}_a-0", "-"],
         [topic, "1", f"{group}_b-0", f"{group}_b", "-", "claim"],
     ]
-    assert "plan  range: 2 partitions, 2 members; 1 to claim\n" in table.stderr
-    assert f"nearest: range with 1 difference; deviating: {group}_b\n" in table.stderr
+    assert names(table.stderr, "plan", "range", 2, 2, 1)
+    assert names(table.stderr, "live", "range", 1, f"{group}_b")
     assert ["member", "streams", "idle", "now", "planned", "gains", "loses"] in [
         line.split() for line in table.stderr.splitlines()
     ]
     code, shown = run_on_terminal("assign", group, "--strategy", "range", "-z", cluster.connect, env={"COLUMNS": "80"})
-    assert (code, f"deviating:\r\n      {group}_b\r\n" in shown) == (0, True), shown
+    assert (code, f"\r\n      {group}_b\r\n" in shown) == (0, True), shown
     quiet = run("assign", group, "--strategy", "range", "--quiet", "-z", cluster.connect)
     assert (quiet.stdout, quiet.stderr) == (table.stdout, "")
     listed = run("assign", group, "--strategy", "range", "--output", "csv", "-z", cluster.connect)
@@ -116,12 +117,11 @@ def test_old_roundrobin_refuses(cluster: Sandbox, build: Build, make_topic: Call
     (conflict,) = plan["conflicts"]
     assert conflict["kind"] == "refused"
     assert conflict["members"] == [f"{group}_a", f"{group}_b"]
-    assert "refuses this group" in conflict["message"]
     assert len(plan["unassigned"]) == 3
     assert plan["matches_current"] is False
     assert by_owner(plan).keys() == {None}
     table = run("assign", group, "--strategy", "roundrobin", "--kafka-version", "0.8.2", "-z", cluster.connect)
-    assert "warning: roundrobin of 0.8.2 to 0.10.1 refuses this group" in table.stderr
+    assert names(table.stderr, "warning", "roundrobin of 0.8.2 to 0.10.1")
 
 
 def test_broken_registrations_and_foreign_owners(
@@ -137,7 +137,7 @@ def test_broken_registrations_and_foreign_owners(
     }
     assert by_owner(plan) == {f"{group}_a-0": [f"{topic}-0", f"{topic}-1"]}
     table = run("assign", group, "-z", cluster.connect)
-    assert f"{group}_gone-0, which is not registered, owns {topic}-1" in table.stderr
+    assert names(table.stderr, "warning", f"{group}_gone-0", f"{topic}-1")
 
 
 def test_hostile_and_half_built_groups(
@@ -166,8 +166,8 @@ def test_a_group_that_does_not_exist(
     """Members alone make a plan: the Scala consumer's example of ten partitions. Nothing is made in ZooKeeper."""
     topic, group = make_topic(10), unique("notyet")
     plan = assigned(cluster, group, "--strategy", "range", "--member", f"c1={topic}:1", "--member", f"c2={topic}:2")
-    names = [f"{topic}-{n}" for n in range(10)]
-    assert by_owner(plan) == {"c1-0": names[:4], "c2-0": names[4:7], "c2-1": names[7:]}
+    pairs = [f"{topic}-{n}" for n in range(10)]
+    assert by_owner(plan) == {"c1-0": pairs[:4], "c2-0": pairs[4:7], "c2-1": pairs[7:]}
     assert {row["change"] for row in plan["assignment"]} == {"claim"}
     (groups,) = registry.read([Children(znodes.consumers())])
     assert isinstance(groups, tuple)
@@ -181,10 +181,10 @@ def test_partitions_of_what_nobody_reads(cluster: Sandbox, build: Build, make_to
     group = build({"G_a": {read: 1}}, {})
     misspelt = run("assign", group, "--partitions", "nosuch=4", "-z", cluster.connect)
     assert (misspelt.returncode, misspelt.stdout) == (4, "")
-    assert f"--partitions nosuch: there is no such topic, and no member of group {group} subscribes" in misspelt.stderr
+    assert names(misspelt.stderr, "--partitions nosuch", group)
     unread = run("assign", group, "--partitions", f"{other}=4", "-z", cluster.connect)
     assert unread.returncode == 0, unread.stderr
-    assert f"warning: no member of group {group} subscribes to {other}: its partitions change" in unread.stderr
+    assert names(unread.stderr, "warning", group, other)
     right = run("assign", group, "--partitions", f"{read}=4", "-z", cluster.connect)
     assert (right.returncode, "warning" in right.stderr) == (0, False)
 
@@ -201,8 +201,8 @@ def test_members_streams_and_partitions(cluster: Sandbox, build: Build, make_top
         *("--without", "a", "--streams", f"{group}_b=2", "--partitions", f"{topic}=6"),
         *("--member", f"{group}_c=~{topic}:1"),
     )
-    names = [f"{topic}-{n}" for n in range(6)]
-    assert by_owner(plan) == {f"{group}_b-0": names[:2], f"{group}_b-1": names[2:4], f"{group}_c-0": names[4:]}
+    pairs = [f"{topic}-{n}" for n in range(6)]
+    assert by_owner(plan) == {f"{group}_b-0": pairs[:2], f"{group}_b-1": pairs[2:4], f"{group}_c-0": pairs[4:]}
     assert [row["change"] for row in plan["assignment"]] == ["move", "move", "stream", "stream", "claim", "claim"]
     assert plan["matches_current"] is False
 
@@ -211,7 +211,7 @@ def test_a_topic_that_does_not_exist(cluster: Sandbox, unique: Callable[[str], s
     """It is said, unless it is given partitions."""
     group, topic = unique("notyet"), unique("notopic")
     command = ("assign", group, "--member", f"c1={topic}", "-z", cluster.connect)
-    assert f"nothing is planned of topics that do not exist: {topic}" in run(*command).stderr
+    assert names(run(*command).stderr, "warning", topic)
     assert len(assigned(cluster, group, "--member", f"c1={topic}", "--partitions", f"{topic}=3")["assignment"]) == 3
 
 
@@ -220,10 +220,9 @@ def test_thousands_of_topics_that_do_not_exist_are_one_warning(cluster: Sandbox,
     group = build({"G_a": {f"nothing-{number:05}": 1 for number in range(30_000)}}, {})
     result = run("assign", group, "--strategy", "range", "-z", cluster.connect)
     assert result.returncode == 0
-    assert [line for line in result.stderr.splitlines() if line.startswith("zkgroup: ")] == [
-        "zkgroup: warning: nothing is planned of topics that do not exist: nothing-00000, nothing-00001, nothing-00002,"
-        " nothing-00003, nothing-00004 and 29995 more"
-    ]
+    (warning,) = [line for line in result.stderr.splitlines() if line.startswith("zkgroup: ")]
+    assert names(warning, "warning", *(f"nothing-{number:05}" for number in range(5)), 29_995)
+    assert "nothing-00005" not in warning
     assert len(result.stderr.splitlines()) < 20
 
 
@@ -247,10 +246,7 @@ def test_a_misspelt_name_is_suggested(
     ):
         result = run(*command, "-z", cluster.connect)
         assert result.returncode == 4, (command, result.stderr)
-        assert topic in result.stderr.partition("did you mean ")[2].rstrip("?\n").split(" or "), (
-            command,
-            result.stderr,
-        )
+        assert names(result.stderr, wrong, topic), (command, result.stderr)
     mistyped = f"{group[:2]}x{group[2:]}"
     for command in (
         ("offsets", mistyped),
@@ -259,10 +255,7 @@ def test_a_misspelt_name_is_suggested(
     ):
         result = run(*command, "-z", cluster.connect)
         assert result.returncode == 4
-        assert group in result.stderr.partition("did you mean ")[2].rstrip("?\n").split(" or "), (
-            command,
-            result.stderr,
-        )
+        assert names(result.stderr, mistyped, group), (command, result.stderr)
 
 
 def test_a_mix(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
@@ -287,32 +280,32 @@ def test_a_mix(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "words"),
+    ("option", "text", "facts"),
     [
-        ("member", ["c1"], "--member 'c1' cannot be read: write it like --member c3=orders:2"),
-        ("member", ["=t:1"], "cannot be read"),
-        ("member", ["c1="], "topic name is empty"),
-        ("member", ["c1=t:0"], "'0' is no number of 1 or more"),
-        ("member", ["c1=t:99999999999"], "has a character that Kafka does not take"),
-        ("member", ["c1=t,u,t"], "topic t is there twice"),
-        ("member", ["c1=t", "c1=u"], "says two things of c1"),
-        ("member", ["c1=~(:1"], "("),
-        ("member", ["c1=../..:1"], "has a character that Kafka does not take"),
-        ("streams", ["c1=x"], "'x' is no number"),
-        ("streams", ["c1=0"], "'0' is no number"),
-        ("partitions", ["t=-1"], "'-1' is no number"),
-        ("mix", ["c1=sticky"], "'sticky' is no strategy"),
-        ("mix", ["c1=range@"], "'range@' is no strategy"),
-        ("mix", ["c1=roundrobin@0.8.1"], "Kafka 0.8.1 knows no roundrobin"),
-        ("mix", ["c1=range@2.0"], "Kafka 2.0 has no consumer"),
+        ("member", ["c1"], ("--member 'c1'", "--member c3=orders:2,payments:1")),
+        ("member", ["=t:1"], ("--member '=t:1'", "--member c3=orders:2,payments:1")),
+        ("member", ["c1="], ()),
+        ("member", ["c1=t:0"], ("--member c1=t:0", "'0'", 1)),
+        ("member", ["c1=t:99999999999"], ("t:99999999999",)),
+        ("member", ["c1=t,u,t"], ("--member c1=t,u,t", "t")),
+        ("member", ["c1=t", "c1=u"], ("--member", "c1")),
+        ("member", ["c1=~(:1"], ("(",)),
+        ("member", ["c1=../..:1"], ("../..",)),
+        ("streams", ["c1=x"], ("--streams c1=x", "'x'")),
+        ("streams", ["c1=0"], ("--streams c1=0", "'0'")),
+        ("partitions", ["t=-1"], ("--partitions t=-1", "'-1'")),
+        ("mix", ["c1=sticky"], ("--mix c1=sticky", "'sticky'", "range", "roundrobin", "roundrobin@0.10.2")),
+        ("mix", ["c1=range@"], ("--mix c1=range@", "'range@'", "range", "roundrobin", "roundrobin@0.10.2")),
+        ("mix", ["c1=roundrobin@0.8.1"], ("0.8.1", "roundrobin")),
+        ("mix", ["c1=range@2.0"], ("2.0",)),
     ],
 )
-def test_options_that_cannot_be_read(option: str, text: list[str], words: str) -> None:
+def test_options_that_cannot_be_read(option: str, text: list[str], facts: tuple[object, ...]) -> None:
     """Each is refused with what is wrong with it, before anything is opened."""
     given: dict[str, list[str]] = {"member": [], "without": [], "streams": [], "partitions": [], "mix": []}
     with pytest.raises(UsageError) as caught:
         parse_changes(**(given | {option: text}))
-    assert words in str(caught.value)
+    assert names(str(caught.value), *facts)
 
 
 def test_options_that_can() -> None:
@@ -333,36 +326,41 @@ def test_options_that_can() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "words"),
+    ("options", "code", "facts"),
     [
-        (("--kafka-version", "2.8"), 2, "Kafka 2.8 has no consumer"),
-        (("--member", "c1"), 2, "--member 'c1' cannot be read: write it like --member c3=orders:2"),
-        (("--execute", "--dry-run"), 2, "--execute and --dry-run exclude each other"),
-        (("--execute", "--without", "c1"), 2, "--execute and an option that says what would be exclude each other"),
-        (("--without", "nobody"), 4, "has no member 'nobody': its members: "),
-        (("--streams", "G_a=99999999"), 2, "G_a with 99999999 streams: give a number from 1 to 1000000"),
-        (("--member", "c=t:99999999"), 2, "c with 99999999 streams: give a number from 1 to 1000000"),
+        (("--kafka-version", "2.8"), 2, ("2.8",)),
+        (("--member", "c1"), 2, ("--member 'c1'", "--member c3=orders:2,payments:1")),
+        (("--execute", "--dry-run"), 2, ("--execute", "--dry-run")),
+        (("--execute", "--without", "c1"), 2, ("--execute",)),
+        (("--without", "nobody"), 4, ("G", "'nobody'", "G_a")),
+        (("--streams", "G_a=99999999"), 2, ("G_a", "99999999", "1", "1000000")),
+        (("--member", "c=t:99999999"), 2, ("c", "99999999", "1", "1000000")),
         (
             ("--strategy", "roundrobin", "--streams", "G_a=1000000", "--member", "c=t:1"),
             2,
-            "ask for 1000001 streams, and roundrobin of 1.0 and 1.1 is planned for at most 1000000",
+            ("1000001", "roundrobin of 1.0 and 1.1", "1000000"),
         ),
     ],
 )
 def test_wrong_options(
-    options: tuple[str, ...], code: int, words: str, cluster: Sandbox, build: Build, make_topic: Callable[..., str]
+    options: tuple[str, ...],
+    code: int,
+    facts: tuple[str, ...],
+    cluster: Sandbox,
+    build: Build,
+    make_topic: Callable[..., str],
 ) -> None:
     """One line that names the option or the member, and the exit code of it."""
     group = build({"G_a": {"t": 1}}, {})
     result = run("assign", group, *(option.replace("G", group) for option in options), "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (code, "")
-    assert words.replace("G", group) in result.stderr
+    assert names(result.stderr, *(fact.replace("G", group) for fact in facts))
     assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("options", [(), ("--execute",)])
 def test_no_such_group(options: tuple[str, ...], cluster: Sandbox, unique: Callable[[str], str]) -> None:
     """Exit code 4 without a member to plan for."""
-    result = run("assign", unique("nogroup"), *options, "-z", cluster.connect)
-    assert (result.returncode, result.stdout) == (4, "")
-    assert "no group" in result.stderr
+    group = unique("nogroup")
+    result = run("assign", group, *options, "-z", cluster.connect)
+    assert (result.returncode, result.stdout, names(result.stderr, group)) == (4, "", True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cli import run
 from grouping import Groups, tree
+from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.setting_files import STATE_VARIABLE
@@ -57,9 +58,10 @@ def test_what_is_no_backup_hides_no_other(groups: Groups, cluster: Sandbox, topi
         result = run("backups", "--output", "json")
         assert result.returncode == 0
         assert group in {row["group"] for row in json.loads(result.stdout)}
-        assert f"{damaged} is no backup" in result.stderr
+        assert names(result.stderr, "warning", damaged)
         refused = run("backups", damaged.name)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert names(refused.stderr, damaged)
     finally:
         damaged.unlink()
     assert run("backups", "--filter", "no-such-group", "--output", "csv").stdout.count("\n") == 1

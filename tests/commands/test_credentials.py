@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from lines import names
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -101,34 +102,32 @@ def test_without_credentials_nothing_is_done(
     for args in ((), ("--zookeeper-auth-file", str(other))):
         result = run("delete-group", group, "--execute", "-z", cluster.connect, *args)
         assert (result.returncode != 0, result.stdout) == (True, "")
-        assert "not authorised" in result.stderr or "credentials" in result.stderr
+        assert names(result.stderr, f"/consumers/{group}")
         assert result.stderr.count("\n") == 1
         assert "guess" not in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "line"),
     [
-        (None, "cannot read"),
-        ("", "has no credentials"),
-        ("# nothing\n", "has no credentials"),
-        ("hunter2\n", "line 1 of"),
-        ("ok:ok\nx:\n", "line 2 of"),
-        ("sasl hunter2:hunter2\n", "line 1 of"),
-        (b"\xff\xfe\n", "line 1 of"),
-        ("u:hunter2" + "x" * 70_000, "line 1 of"),
+        (None, None),
+        ("", None),
+        ("# nothing\n", None),
+        ("hunter2\n", 1),
+        ("ok:ok\nx:\n", 2),
+        ("sasl hunter2:hunter2\n", 1),
+        (b"\xff\xfe\n", 1),
+        ("u:hunter2" + "x" * 70_000, 1),
     ],
 )
-def test_a_malformed_auth_file(tmp_path: Path, content: str | bytes | None, why: str) -> None:
+def test_a_malformed_auth_file(tmp_path: Path, content: str | bytes | None, line: int | None) -> None:
     """One line that names the file and the line, and shows nothing of what is in it; exit code 2."""
     path = tmp_path / "credentials"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     result = run("owners", "g", "-z", "127.0.0.1:1", "--zookeeper-auth-file", str(path))
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert result.stderr.startswith("zkgroup: --zookeeper-auth-file: ")
-    assert why in result.stderr
-    assert str(path) in result.stderr
+    assert names(result.stderr, "--zookeeper-auth-file", *(() if line is None else (f"line {line}",)), path)
     assert "hunter2" not in result.stderr
 
 
@@ -139,4 +138,4 @@ def test_a_file_that_others_may_read(tmp_path: Path) -> None:
     path.chmod(0o644)
     result = run("owners", "g", "-z", "127.0.0.1:1", "--connect-timeout", "0.2", "--zookeeper-auth-file", str(path))
     assert result.returncode == 3
-    assert f"warning: {path} has a secret, and others may read it: chmod 600" in result.stderr
+    assert names(result.stderr, "warning", path, "chmod 600")

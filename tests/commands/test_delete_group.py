@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from lines import names
 from resets import Kept
 from support import wait_until
 from writing import Build, P, register, values
@@ -49,8 +50,8 @@ def test_a_group_goes_and_its_offsets_can_come_back(
         {"topic": "t", "partition": 0, "store": "zookeeper", "committed": 5, "note": None},
         {"topic": "t", "partition": 1, "store": "zookeeper", "committed": 6, "note": None},
     ]
-    assert f"1 node of another client is deleted, too: {znodes.group(group)}/foreign" in result.stderr
-    assert "nothing was changed: this is the plan" in result.stderr
+    assert names(result.stderr, "warning", 1, f"{znodes.group(group)}/foreign")
+    assert names(result.stderr.splitlines()[-1], "--execute")
     table = run(*args, "--quiet")
     assert table.stdout.split()[:6] == ["topic", "partition", "store", "committed", "committed_at", "note"]
     assert table.stderr == ""
@@ -59,10 +60,8 @@ def test_a_group_goes_and_its_offsets_can_come_back(
     result = run(*args, "--execute", "--output", "csv", "--backup", str(file))
     assert result.returncode == 0, result.stderr
     assert [row["committed"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["5", "6"]
-    assert result.stderr.splitlines()[-2:] == [
-        f"zkgroup: backup: {file}",
-        f"zkgroup: group {group} deleted in ZooKeeper: 2 offsets, 7 nodes",
-    ]
+    backed_up, last = result.stderr.splitlines()[-2:]
+    assert (names(backed_up, file), names(last, group, "ZooKeeper", 2, 7)) == (True, True)
     assert not exists(registry, group)
     assert f"{znodes.group(group)}/foreign" in {node.path for node in backup.read(file).nodes}
     undone = run("reset-offsets", group, "--undo", str(file), "--execute", "-z", cluster.connect, *ZOOKEEPER)
@@ -77,9 +76,9 @@ def test_a_group_that_is_at_work(cluster: Sandbox, registry: Registry, second: R
     args = ("delete-group", group, "-z", cluster.connect)
     plan, result = run(*args), run(*args, "--execute")
     assert (plan.returncode, result.returncode) == (0, 5)
-    why = f"group {group} is active: member {group}_host-1411294187842-ab12cd34 on host"
-    assert f"zkgroup: warning: --execute would be refused: {why}" in plan.stderr
-    assert result.stderr == f"zkgroup: {why}: stop its clients, then try again\n"
+    facts = (group, "active", f"{group}_host-1411294187842-ab12cd34", "host")
+    assert names(plan.stderr, "warning", "--execute", *facts)
+    assert (names(result.stderr, *facts), result.stderr.count("\n")) == (True, 1)
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -89,12 +88,12 @@ def test_only_some_topics(cluster: Sandbox, registry: Registry, make_group: Buil
     args = ("delete-group", group, "-z", cluster.connect)
     result = run(*args, "--topic", "u", "--topic", "t:1", "--execute")
     assert result.returncode == 0, result.stderr
-    assert f"2 offsets of group {group} deleted" in result.stderr
+    assert names(result.stderr, 2, group)
     assert values(registry, group, P("t", 0), P("t", 1), P("u", 0), P("v", 0)) == [5, None, None, 8]
     assert registry.read([Exists(znodes.offset_topic(group, "u"))]) == [None]
     result = run(*args, "--topic", "t", "--topic", "typo", "--execute")
     assert (result.returncode, values(registry, group, P("t", 0))) == (4, [5])
-    assert result.stderr == f"zkgroup: group {group} has no offsets of typo: its topics: t, v\n"
+    assert names(result.stderr, group, "typo", "t", "v")
 
 
 def test_a_name_of_thousands_of_digits_is_no_partition(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
@@ -103,7 +102,7 @@ def test_a_name_of_thousands_of_digits_is_no_partition(cluster: Sandbox, registr
     odd = f"{znodes.offset_topic(group, 't')}/{'9' * 5000}"
     registry.write(Create(odd, b"7"))
     done = run("delete-group", group, "-z", cluster.connect, "--topic", "t:0", "--execute", *ZOOKEEPER)
-    assert (done.returncode, "1 offset of group" in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, names(done.stderr, 1, group)) == (0, True), done.stderr
     assert isinstance(registry.read([Exists(odd)])[0], Stat)
 
 
@@ -117,11 +116,10 @@ def test_the_last_topic_takes_the_empty_group_along(
     group = make_group({P("t", 0): 5, P("t", 1): 6})
     registry.write(Ensure(znodes.owner_topic(group, "u")))
     args = (command, group, "-z", cluster.connect, *(word for topic in topics for word in ("--topic", topic)))
-    assert "warning: the group has nothing else in ZooKeeper: its empty nodes are deleted, too" in run(*args).stderr
+    assert names(run(*args).stderr, "warning", "ZooKeeper")
     file = tmp_path / "backup.json"
     done = run(*args, "--execute", "--backup", str(file))
     assert done.returncode == 0, done.stderr
-    assert " and the empty group " in done.stderr.splitlines()[-1]
     assert not exists(registry, group)
     undone = run("reset-offsets", group, "--undo", str(file), "--execute", "-z", cluster.connect, *ZOOKEEPER)
     assert undone.returncode == 0, undone.stderr
@@ -146,7 +144,7 @@ def test_a_group_that_has_something_else_stays(
     kept = f"{znodes.group(group)}/{other}"
     registry.write(Ensure(kept))
     done = run(command, group, "--topic", "t", "--execute", "-z", cluster.connect)
-    assert (done.returncode, "empty" in done.stderr) == (0, False), done.stderr
+    assert done.returncode == 0, done.stderr
     assert isinstance(registry.read([Exists(kept)])[0], Stat)
     assert values(registry, group, P("t", 0)) == [None]
 
@@ -172,11 +170,11 @@ def test_a_group_in_kafka(
     in_kafka(other, {P(topic, 0): 6})
     brokers = ("delete-group", other, "--bootstrap-server", cluster.bootstrap, "--execute")
     refused = run(*brokers)
-    assert (refused.returncode, "members may be registered in ZooKeeper" in refused.stderr) == (5, True)
+    assert (refused.returncode, names(refused.stderr, "--no-zookeeper-members")) == (5, True)
     assert run(*brokers, "--no-zookeeper-members").returncode == 0
     assert values(registry, other, P(topic, 0)) == [5]
     result = run("delete-group", other, "-z", cluster.connect, "--store", "kafka", "--execute")
-    assert (result.returncode, f"there is no group {other} in Kafka" in result.stderr) == (4, True)
+    assert (result.returncode, names(result.stderr, other, "Kafka")) == (4, True)
 
 
 def test_a_group_in_both_stores_comes_back_in_both(
@@ -202,13 +200,13 @@ def test_a_group_in_both_stores_comes_back_in_both(
     assert f"reset-offsets {group} --undo {file} --execute" in refused.stderr
     undone = run(*undo, "--execute", "--store", "zookeeper")
     assert undone.returncode == 0, undone.stderr
-    assert "1 group restored" in undone.stderr
+    assert names(undone.stderr.splitlines()[-1], 1)
     assert values(registry, group, one) == [5]
     reset = ("reset-offsets", group, "--undo", str(file), "-z", cluster.connect, "--execute")
     offsets.commit({one: 9}, 20.0)
     refused = run(*reset)
     assert (refused.returncode, offsets.fetch([one], 20.0)) == (5, {one: 9})
-    assert f" was written: {one} is 9 in Kafka" in refused.stderr
+    assert names(refused.stderr, one, 9, "Kafka")
     assert run("delete-group", group, "-z", cluster.connect, "--store", "kafka", "--execute").returncode == 0
     assert run(*reset).returncode == 0
     kept = Coordinators(offsets.settings, 20.0).read_group(group).offsets[one]
@@ -218,58 +216,60 @@ def test_a_group_in_both_stores_comes_back_in_both(
 def test_inactive_groups(cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]) -> None:
     """Groups by pattern: those with members stay; the rest goes, with one backup; each has a row that says so."""
     stem = unique("console-consumer")
-    names = [f"{stem}-{number}" for number in range(4)]
-    for name in names:
+    groups = [f"{stem}-{number}" for number in range(4)]
+    for name in groups:
         registry.read([Ensure(znodes.ids(name)), Ensure(znodes.offset_topic(name, "t"))])
         registry.write(Create(znodes.offset(name, P("t", 0)), b"5"))
-    register(second, names[2])
+    register(second, groups[2])
     args = ("delete-group", "--pattern", f"{stem}-*", "-z", cluster.connect)
     young = run(*args, "--older-than", "1h", "--execute", "--output", "csv")
     assert young.returncode == 0, young.stderr
     rows = list(csv.DictReader(io.StringIO(young.stdout)))
-    assert [row["action"] for row in rows] == ["keep"] * 4
-    assert [row["note"] for row in rows] == ["changed too recently"] * 2 + ["it has members", "changed too recently"]
-    assert "there is nothing to do" in young.stderr
+    assert [(row["action"], row["state"], row["note"] != "") for row in rows] == [
+        ("keep", "active" if name == groups[2] else "inactive", True) for name in groups
+    ]
+    assert (rows[0]["note"] == rows[1]["note"] == rows[3]["note"], rows[0]["note"] == rows[2]["note"]) == (True, False)
+    assert "backup" not in young.stderr
     table = [line.split() for line in run(*args).stdout.splitlines()]
     assert table[0] == ["group", "state", "members", "partitions", "znodes", "last_change", "action", "note"]
-    assert table[1][:5] == [names[0], "inactive", "0", "1", "5"]
-    assert all(exists(registry, name) for name in names)
+    assert table[1][:5] == [groups[0], "inactive", "0", "1", "5"]
+    assert all(exists(registry, name) for name in groups)
     result = run(*args, "--older-than", "0d", "--execute", "--output", "json")
     assert result.returncode == 0, result.stderr
     rows_ = json.loads(result.stdout)
     assert [(row["group"], row["state"], row["action"]) for row in rows_] == [
-        (names[0], "inactive", "delete"),
-        (names[1], "inactive", "delete"),
-        (names[2], "active", "keep"),
-        (names[3], "inactive", "delete"),
+        (groups[0], "inactive", "delete"),
+        (groups[1], "inactive", "delete"),
+        (groups[2], "active", "keep"),
+        (groups[3], "inactive", "delete"),
     ]
-    assert "zkgroup: 3 groups deleted" in result.stderr
-    assert [exists(registry, name) for name in names] == [False, False, True, False]
+    assert names(result.stderr.splitlines()[-1], 3, "ZooKeeper")
+    assert [exists(registry, name) for name in groups] == [False, False, True, False]
     (line,) = [line for line in result.stderr.splitlines() if "backup: " in line]
     saved = backup.read(Path(line.partition("backup: ")[2]))
-    assert {node.path: node.data for node in saved.nodes}[znodes.offset(names[3], P("t", 0))] == b"5"
+    assert {node.path: node.data for node in saved.nodes}[znodes.offset(groups[3], P("t", 0))] == b"5"
     file = line.partition("backup: ")[2]
     undo = run("delete-group", "--undo", file, "-z", cluster.connect, "--output", "json")
     assert [(row["group"], row["action"], row["znodes"]) for row in json.loads(undo.stdout)] == [
-        (name, "make", 5) for name in (names[0], names[1], names[3])
+        (name, "make", 5) for name in (groups[0], groups[1], groups[3])
     ]
-    assert not exists(registry, names[0])
-    other = run("reset-offsets", names[0], "--undo", file, "-z", cluster.connect)
-    advised = f"zkgroup -z {cluster.connect} delete-group {names[0]} --undo"
+    assert not exists(registry, groups[0])
+    other = run("reset-offsets", groups[0], "--undo", file, "-z", cluster.connect)
+    advised = f"zkgroup -z {cluster.connect} delete-group {groups[0]} --undo"
     assert (other.returncode, f": {advised} {file}\n" in other.stderr) == (2, True)
     odd = Path(file).with_name(f"{stem} back up's.json")
     odd.write_bytes(Path(file).read_bytes())
-    other = run("reset-offsets", names[0], "--undo", str(odd), "-z", cluster.connect)
+    other = run("reset-offsets", groups[0], "--undo", str(odd), "-z", cluster.connect)
     assert f": {advised} {shlex.quote(str(odd))}\n" in other.stderr
-    undo = run("delete-group", names[0], "--undo", file, "-z", cluster.connect, "--execute")
-    assert (undo.returncode, "1 group restored" in undo.stderr) == (0, True), undo.stderr
-    assert values(registry, names[0], P("t", 0)) == [5]
-    assert not exists(registry, names[1])
+    undo = run("delete-group", groups[0], "--undo", file, "-z", cluster.connect, "--execute")
+    assert (undo.returncode, names(undo.stderr.splitlines()[-1], 1)) == (0, True), undo.stderr
+    assert values(registry, groups[0], P("t", 0)) == [5]
+    assert not exists(registry, groups[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
-    assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
+    assert (nothing.returncode, names(nothing.stderr, f"{stem}-nothing*")) == (4, True)
     for command in (("delete-group",), ("migrate-group", "--to", "kafka")):
-        misspelt = run(*command, "--pattern", names[0][:-1], "-z", cluster.connect)
-        assert (misspelt.returncode, "did you mean " in misspelt.stderr) == (4, True), misspelt
+        misspelt = run(*command, "--pattern", groups[0][:-1], "-z", cluster.connect)
+        assert (misspelt.returncode, names(misspelt.stderr, groups[0][:-1], groups[0])) == (4, True), misspelt
 
 
 def test_a_broken_group_is_called_so_by_pattern_too(
@@ -286,7 +286,7 @@ def test_a_broken_group_is_called_so_by_pattern_too(
     result = run("delete-group", "--pattern", name, "-z", cluster.connect, "--execute", "--output", "json")
     (row,) = json.loads(result.stdout)
     assert [one["state"] for one in listed if one["group"] == name] == [row["state"]] == ["broken"]
-    assert (row["action"], row["note"], exists(registry, name)) == ("keep", "it has members", True)
+    assert (row["action"], row["members"], exists(registry, name)) == ("keep", 2, True)
 
 
 def test_inactive_groups_with_members_in_kafka(
@@ -310,11 +310,10 @@ def test_inactive_groups_with_members_in_kafka(
         assert result.returncode == 0, result.stderr
         rows = {row["group"]: row for row in json.loads(result.stdout)}
     assert (rows[live]["state"], rows[live]["members"], rows[live]["action"]) == ("active", 1, "keep")
-    assert rows[live]["note"].startswith(f"it has members in Kafka: {name}")
-    assert [(rows[group]["action"], rows[group]["note"]) for group in (idle, plain)] == [
-        ("delete", "in Kafka it stays"), ("delete", None),
-    ]  # fmt: skip
-    assert result.stderr.splitlines()[-1] == "zkgroup: 2 groups deleted in ZooKeeper"
+    assert names(rows[live]["note"], "Kafka", name)
+    assert [rows[group]["action"] for group in (idle, plain)] == ["delete"] * 2
+    assert (names(rows[idle]["note"], "Kafka"), rows[plain]["note"]) == (True, None)
+    assert names(result.stderr.splitlines()[-1], 2, "ZooKeeper")
     assert [exists(registry, group) for group in (live, idle, plain)] == [True, False, False]
 
 
@@ -327,8 +326,7 @@ def test_inactive_groups_without_brokers(make_sandbox: Callable[..., Sandbox], u
         args = ("delete-group", "--pattern", group, "-z", sandbox.connect, "--execute")
         refused = run(*args)
         assert refused.returncode in (1, 3), refused.stderr
-        assert "which groups have members in Kafka is not known" in refused.stderr
-        assert "give --store zookeeper to skip that check" in refused.stderr
+        assert names(refused.stderr, "--store zookeeper")
         assert exists(registry, group)
         assert run(*args, *ZOOKEEPER).returncode == 0
         assert not exists(registry, group)
@@ -358,33 +356,32 @@ def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     after = read_tree(registry, make_group()).nodes[0].stat.ctime  # the first: the next may be much later
     rows, _ = read_inactive_groups(registry, [group], after + 10, 20)
-    assert [(row.action, row.note) for row in rows] == [
-        ("keep", "a member may have left too recently: the time is unknown")
-    ]
+    assert [row.action for row in rows] == ["keep"]
     assert written < (rows[0].last_change or 0) <= after
     rows, _ = read_inactive_groups(registry, [group], after + 20, 20)
     assert rows[0].action == "delete"
 
 
 @pytest.mark.parametrize(
-    ("args", "why"),
+    ("args", "code", "facts"),
     [
-        ((), "no group is given"),
-        (("g", "--pattern", "x"), "give a group or --pattern, not both"),
-        (("g", "--older-than", "1d"), "--older-than is about --pattern"),
-        (("--pattern", "x", "--topic", "t"), "--pattern deletes whole groups"),
-        (("--pattern", "x", "--store", "kafka"), "--pattern deletes whole groups"),
-        (("g", "--topic", "t", "--store", "both"), "Kafka deletes groups as a whole only"),
-        (("--pattern", "x", "--older-than", "3 moons"), "is no duration"),
-        (("..",), "cannot be the name of a znode"),
-        (("a/b",), "cannot be the name of a znode"),
-        (("g", "--topic", "../../x"), "no"),
+        ((), 2, ()),
+        (("g", "--pattern", "x"), 2, ("--pattern",)),
+        (("g", "--older-than", "1d"), 2, ("--older-than", "--pattern")),
+        (("--pattern", "x", "--topic", "t"), 2, ("--pattern",)),
+        (("--pattern", "x", "--store", "kafka"), 2, ("--pattern",)),
+        (("g", "--topic", "t", "--store", "both"), 2, ("Kafka",)),
+        (("--pattern", "x", "--older-than", "3 moons"), 2, ("'3 moons'",)),
+        (("..",), 2, ("..",)),
+        (("a/b",), 2, ("a/b",)),
+        (("g", "--topic", "../../x"), 2, ("../../x",)),
     ],
 )
-def test_wrong_usage(cluster: Sandbox, registry: Registry, args: tuple[str, ...], why: str) -> None:
+def test_wrong_usage(
+    cluster: Sandbox, registry: Registry, args: tuple[str, ...], code: int, facts: tuple[str, ...]
+) -> None:
     """Refused in one line, and no node outside a group's subtree is ever meant."""
     result = run("delete-group", *args, "--execute", "-z", cluster.connect)
-    assert result.returncode in (2, 4), result.stderr
-    assert why in result.stderr
+    assert (result.returncode, names(result.stderr, *facts)) == (code, True), result.stderr
     assert result.stderr.count("\n") == 1
     assert not isinstance(registry.read([Exists("/brokers/ids")])[0], Failure | None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
+from lines import names
 from support import wait_until
 
 from zkgroup.commands import COMMANDS, _signals, app
@@ -26,42 +28,39 @@ from zkgroup.errors import RefusedError, UnreachableError
 def test_help_names_the_aliases() -> None:
     """All of them, each with its command."""
     shown = " ".join(run("--help").stdout.split())
-    assert "Aliases: list, groups, ls (list-groups); describe (inspect-group); lag (offsets)." in shown
+    assert "list, groups, ls (list-groups); describe (inspect-group); lag (offsets)" in shown
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("args", "facts"),
     [
-        ([], "missing command: see 'zkgroup --help'"),
-        (["config"], "missing command: see 'zkgroup config --help'"),
-        (["sandbox"], "missing command: see 'zkgroup sandbox --help'"),
-        (["nonsense"], "no command 'nonsense': see 'zkgroup --help'"),
-        (["owner"], "no command 'owner': did you mean owners?"),
-        (["lis"], "no command 'lis': did you mean list-groups?"),
-        (["sandbox", "strat"], "no command 'strat': did you mean start?"),
-        (["list-groups", "--order"], "no such option: --order: see 'zkgroup list-groups --help'"),
-        (["reset-offsets", "g", "--to-erliest"], "no such option: --to-erliest: did you mean --to-earliest?"),
-        (["--xyzzy"], "no such option: --xyzzy: see 'zkgroup --help'"),
-        (["owners"], "missing argument 'GROUP': see 'zkgroup owners --help'"),
-        (
-            ["owners", "g", "--output", "xml"],
-            "invalid value for '--output': 'xml' is not one of 'table', 'wide', 'json', 'yaml', 'csv'",
-        ),
-        (["owners", "g"], "no ZooKeeper was named: give --zookeeper"),
-        (["-z", "a", "owners", "g", "-z", "b"], "two different ZooKeepers on one command line, a:2181"),
-        (["-c", "nowhere", "owners", "g"], "no cluster profile 'nowhere' in /dev/null: known: sandbox"),
-        (["owners", "g", "-X", "secret"], "--property wants KEY=VALUE"),
-        (["consume", "t", "--group", "a/b", "-z", "localhost:1"], "group name 'a/b' has a character that"),
-        (["unsubscribe", "a/b", "--topic", "t", "-z", "localhost:1"], "'a/b' cannot be the name of a znode"),
-        (["version", "extra"], "got unexpected extra argument(s) (extra)"),
+        ([], ("zkgroup --help",)),
+        (["config"], ("zkgroup config --help",)),
+        (["sandbox"], ("zkgroup sandbox --help",)),
+        (["nonsense"], ("'nonsense'", "zkgroup --help")),
+        (["owner"], ("'owner'", "owners")),
+        (["lis"], ("'lis'", "list-groups")),
+        (["sandbox", "strat"], ("'strat'", "start")),
+        (["list-groups", "--order"], ("--order", "zkgroup list-groups --help")),
+        (["reset-offsets", "g", "--to-erliest"], ("--to-erliest", "--to-earliest")),
+        (["--xyzzy"], ("--xyzzy", "zkgroup --help")),
+        (["owners"], ("'GROUP'", "zkgroup owners --help")),
+        (["owners", "g", "--output", "xml"], ("'--output'", "'xml'", "'table', 'wide', 'json', 'yaml', 'csv'")),
+        (["owners", "g"], ("--zookeeper",)),
+        (["-z", "a", "owners", "g", "-z", "b"], ("a:2181",)),
+        (["-c", "nowhere", "owners", "g"], ("'nowhere'", "/dev/null", "sandbox")),
+        (["owners", "g", "-X", "secret"], ("--property", "KEY=VALUE")),
+        (["consume", "t", "--group", "a/b", "-z", "localhost:1"], ("'a/b'",)),
+        (["unsubscribe", "a/b", "--topic", "t", "-z", "localhost:1"], ("'a/b'",)),
+        (["version", "extra"], ("extra",)),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(args: list[str], message: str) -> None:
+def test_wrong_usage_is_one_line_and_2(args: list[str], facts: tuple[str, ...]) -> None:
     """Nothing on stdout, one line on stderr that says what and what to do, exit code 2."""
     result = run(*args)
     assert result.returncode == 2
     assert result.stdout == ""
-    assert result.stderr.startswith("zkgroup: " + message), result.stderr
+    assert names(result.stderr, "zkgroup", *facts), result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -69,15 +68,15 @@ def test_an_unreachable_zookeeper_is_one_line_and_3_within_its_time() -> None:
     """The address is named, and the time given is kept."""
     result = run("--connect-timeout", "0.5", "owners", "g", "-z", "127.0.0.1:1", timeout=10)
     assert (result.returncode, result.stdout) == (3, "")
-    assert result.stderr.startswith("zkgroup: ZooKeeper at 127.0.0.1:1 cannot be reached (no answer within 0.5 s): ")
+    assert names(result.stderr, "127.0.0.1:1", "0.5 s")
     assert result.stderr.count("\n") == 1
 
 
 def test_a_sandbox_that_does_not_run() -> None:
     """--cluster sandbox names the command that starts it."""
     result = run("owners", "g", "-c", "sandbox:absent")
-    assert result.returncode == 3
-    assert result.stderr == "zkgroup: sandbox absent does not run: start it: zkgroup sandbox start --name absent\n"
+    assert (result.returncode, result.stderr.count("\n")) == (3, 1)
+    assert names(result.stderr, "absent", "zkgroup sandbox start --name absent")
 
 
 def test_a_misspelt_sandbox_is_suggested(tmp_path: Path) -> None:
@@ -91,17 +90,17 @@ def test_a_misspelt_sandbox_is_suggested(tmp_path: Path) -> None:
         ("sandbox", "status", "--name", "case"),
     ):
         result = run(*command, env=env)
-        assert result.returncode == 3
-        assert result.stderr == "zkgroup: sandbox case does not run: did you mean cases?\n", command
-    assert run("owners", "g", "-c", "sandbx", env=env).stderr.endswith(": did you mean sandbox?\n")
+        assert (result.returncode, result.stderr.count("\n")) == (3, 1)
+        assert names(result.stderr, "case", "cases"), command
+    assert names(run("owners", "g", "-c", "sandbx", env=env).stderr, "'sandbx'", "sandbox")
 
 
 def test_a_flag_before_the_name_beats_the_environment() -> None:
     """What is before the command's name is not lost to the environment's value after it."""
     env = {"ZKGROUP_ZOOKEEPER": "127.0.0.1:2", "ZKGROUP_CONNECT_TIMEOUT": "0.2"}
     for args in (["-z", "127.0.0.1:1", "owners", "g"], ["owners", "g", "-z", "127.0.0.1:1"]):
-        assert "ZooKeeper at 127.0.0.1:1 cannot" in run(*args, env=env).stderr
-    assert "ZooKeeper at 127.0.0.1:2 cannot" in run("owners", "g", env=env).stderr
+        assert names(run(*args, env=env).stderr, "127.0.0.1:1")
+    assert names(run("owners", "g", env=env).stderr, "127.0.0.1:2")
 
 
 def test_control_characters_never_reach_the_terminal() -> None:
@@ -119,8 +118,7 @@ def test_warnings_can_be_silenced(tmp_path: Path) -> None:
     env = {"ZKGROUP_ZOOKEEPER": "127.0.0.1:1"}
     lines = run(*args, env=env).stderr.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("zkgroup: warning: ")
-    assert "zookeeper.connect is overruled by ZKGROUP_ZOOKEEPER" in lines[0]
+    assert names(lines[0], "warning", "zookeeper.connect", "ZKGROUP_ZOOKEEPER")
     assert len(run(*args, "--quiet", env=env).stderr.splitlines()) == 1
     assert len(run("--quiet", *args, env=env).stderr.splitlines()) == 1
 
@@ -179,7 +177,8 @@ def test_a_full_disk_is_an_error() -> None:
         result = subprocess.run(
             [ZKGROUP, "version"], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True, check=False
         )
-    assert (result.returncode, result.stderr) == (1, "zkgroup: standard output: No space left on device\n")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert names(result.stderr, os.strerror(errno.ENOSPC))
 
 
 def test_without_stdout_nothing_breaks() -> None:
@@ -252,25 +251,27 @@ def within_c_code(signalled: BaseException) -> SystemError:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "line"),
+    ("error", "code", "facts"),
     [
-        (RefusedError("group g is active", "stop it"), 5, "group g is active: stop it"),
-        (UnreachableError("no\nanswer"), 3, "no answer"),
-        (PermissionError(13, "Permission denied", "/x"), 1, "/x: Permission denied"),
-        (ValueError("\x1b[1m"), 1, "unexpected ValueError: \\x1b[1m: run it with -vv to see where"),
-        (MuteError(), 1, "unexpected MuteError: run it with -vv to see where"),
-        (Terminated(15), 143, ""),
-        (KeyboardInterrupt(), 130, ""),
-        (SystemExit(7), 7, ""),
-        (within_c_code(KeyboardInterrupt()), 130, ""),
-        (within_c_code(Terminated(15)), 143, ""),
+        (RefusedError("group g is active", "stop it"), 5, ("group g is active: stop it",)),
+        (UnreachableError("no\nanswer"), 3, ("no answer",)),
+        (PermissionError(13, "Permission denied", "/x"), 1, ("/x: Permission denied",)),
+        (ValueError("\x1b[1m"), 1, ("ValueError", "\\x1b[1m", "-vv")),
+        (MuteError(), 1, ("MuteError", "-vv")),
+        (Terminated(15), 143, ()),
+        (KeyboardInterrupt(), 130, ()),
+        (SystemExit(7), 7, ()),
+        (within_c_code(KeyboardInterrupt()), 130, ()),
+        (within_c_code(Terminated(15)), 143, ()),
     ],
 )
 def test_errors_become_a_line_and_a_code(
-    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, facts: tuple[str, ...]
 ) -> None:
     """Expected and unexpected errors: one line at most, never a traceback."""
-    assert settled(capsys, error) == (code, f"zkgroup: {line}\n" if line else "")
+    returned, shown = settled(capsys, error)
+    assert (returned, shown.count("\n")) == (code, 1 if facts else 0)
+    assert names(shown, "zkgroup", *facts) == bool(facts)
 
 
 def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,13 +279,13 @@ def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = settled(capsys, ValueError("x"), verbosity=2)
     assert code == 1
     assert shown.startswith("Traceback")
-    assert shown.endswith("zkgroup: unexpected ValueError: x: run it with -vv to see where\n")
+    assert names(shown.splitlines()[-1], "zkgroup", "ValueError", "x")
 
 
 def test_a_broken_pipe_elsewhere_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Only our own stdout or stderr closed by its reader is a quiet end; a server's socket is not."""
     code, shown = settled(capsys, BrokenPipeError(32, "Broken pipe"))
-    assert (code, shown) == (1, "zkgroup: input or output failed: Broken pipe\n")
+    assert (code, shown.count("\n"), names(shown, "zkgroup", "Broken pipe")) == (1, 1, True)
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cli import run
+from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
@@ -19,58 +19,57 @@ from zkgroup.sandbox.local_cluster import Sandbox
 #: What a server takes in one request, less the rest of it.
 LARGE = 1_040_000
 
-#: What each file has (large ones are made when they are needed), and what is said of it.
-FILES: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
-    "a binary file": (bytes(range(256)) * 40, "line"),
-    "half of UTF-16": ("t 0 1\n".encode("utf-16")[:-1], "is no UTF-16"),
-    "Latin-1": ("tøpic 0 1\n".encode("latin-1"), "line 1: byte 1 is no UTF-8"),
-    "a zero byte": (b"t 0 1\nt 1 \x002\n", "line 2: a zero byte"),
-    "a surrogate": (b'{"t\\ud800":{"0":1}}', r"\$\.t.* cannot be a topic"),
-    "deep JSON": (b'{"a":' * 200_000, "nested too deeply"),
-    "half a file": (b'{"groupid":"g","offsets":{"t":{"0":1', "line 1: is no JSON"),
-    "a number of thousands of digits": (b"t 0 " + b"9" * 60_000, "line 1: '999.* is no offset"),
-    "a hundred megabytes without an end of line": (lambda: b"t" * 100_000_000, "line 1: is longer than 65,536 char"),
-    "a hundred megabytes of columns": (lambda: b"a," * 50_000_000, "line 1: is longer than 65,536 characters"),
-    "a hundred megabytes of JSON": (lambda: b'{"t":"' + b"x" * 100_000_000 + b'"}', "no partitions with offsets"),
-    "control characters": (b"t\x1b[31m 0 1\n", "line 1: .* cannot be a topic"),
-    "more than any offset file": (lambda: b"\n" * ((256 << 20) + 1), "larger than 256 MiB"),
+#: What each file has (large ones are made when they are needed), and the facts of what is said of it.
+FILES: dict[str, tuple[bytes | Callable[[], bytes], tuple[object, ...]]] = {
+    "a binary file": (bytes(range(256)) * 40, ("line",)),
+    "half of UTF-16": ("t 0 1\n".encode("utf-16")[:-1], ("UTF-16",)),
+    "Latin-1": ("tøpic 0 1\n".encode("latin-1"), ("line 1", 1, "UTF-8")),
+    "a zero byte": (b"t 0 1\nt 1 \x002\n", ("line 2",)),
+    "a surrogate": (b'{"t\\ud800":{"0":1}}', ("$.t\\ud800.0",)),
+    "deep JSON": (b'{"a":' * 200_000, ()),
+    "half a file": (b'{"groupid":"g","offsets":{"t":{"0":1', ("line 1", "JSON")),
+    "a number of thousands of digits": (b"t 0 " + b"9" * 60_000, ("line 1",)),
+    "a hundred megabytes without an end of line": (lambda: b"t" * 100_000_000, ("line 1", "65,536")),
+    "a hundred megabytes of columns": (lambda: b"a," * 50_000_000, ("line 1", "65,536")),
+    "a hundred megabytes of JSON": (lambda: b'{"t":"' + b"x" * 100_000_000 + b'"}', ()),
+    "control characters": (b"t\x1b[31m 0 1\n", ("line 1", "t\\x1b[31m")),
+    "more than any offset file": (lambda: b"\n" * ((256 << 20) + 1), ("256 MiB",)),
 }
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path: Path, kind: str) -> None:
     """Whatever a file has: exit code 2 and one line that names it and says what is wrong, within half a minute."""
-    data, why = FILES[kind]
+    data, facts = FILES[kind]
     path = tmp_path / "offsets.txt"
     path.write_bytes(data() if callable(data) else data)
     started = time.monotonic()
     ended = run("reset-offsets", make_group(), "--zookeeper", cluster.connect, "--from-file", str(path), timeout=60)
     lines = ended.stderr.splitlines()
     assert (ended.returncode, ended.stdout, len(lines)) == (2, "", 1), ended.stderr[:2000]
-    assert lines[0].startswith(f"zkgroup: {path}")
+    assert names(lines[0], path, *facts), lines[0]
     assert lines[0].isprintable()
     assert len(lines[0]) < 500
-    assert re.search(why, lines[0]), lines[0]
     assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "facts"),
     [
-        (b"x = " + b"[" * 100_000, "nested too deeply"),
-        (b"\xff\xfeg\0", "is no UTF-8 text"),
-        (b"[clusters.x]\nconnect-timeout = " + b"9" * 5000, "4300 digits"),
-        (b'[clusters."a\\nb"]\nzookeper = "h"', "unknown key 'zookeper'"),
-        (b"#" * 2_000_000, "larger than 1 MiB"),
+        (b"x = " + b"[" * 100_000, ()),
+        (b"\xff\xfeg\0", ("UTF-8",)),
+        (b"[clusters.x]\nconnect-timeout = " + b"9" * 5000, (4300,)),
+        (b'[clusters."a\\nb"]\nzookeper = "h"', ("'zookeper'",)),
+        (b"#" * 2_000_000, ("1 MiB",)),
     ],
 )
-def test_profiles(tmp_path: Path, data: bytes, why: str) -> None:
+def test_profiles(tmp_path: Path, data: bytes, facts: tuple[object, ...]) -> None:
     """A config.toml that is none is reported in one line."""
     path = tmp_path / "config.toml"
     path.write_bytes(data)
     ended = run("list-groups", "--cluster", "x", env={"ZKGROUP_CONFIG": str(path)})
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended.stderr[:2000]
-    assert why in ended.stderr
+    assert names(ended.stderr, path, *facts)
     assert len(ended.stderr) < 500
 
 
@@ -128,9 +127,9 @@ def test_owners_and_offsets(
         partition = TopicPartition(topic, number)
         made = [Create(znodes.offset(group, partition), data), Create(znodes.owner(group, partition), data)]
         assert [registry.write(one) for one in made] == [None, None]
-    names = ["9" * 5000, "٣", "-1", "00", "1e3", "\N{SNOWMAN}"]
-    odd = [Create(znodes.child(znodes.offset_topic(group, topic), name), b"1") for name in names]
-    odd += [Create(znodes.child(znodes.owner_topic(group, topic), name), b"1") for name in names]
+    children = ["9" * 5000, "٣", "-1", "00", "1e3", "\N{SNOWMAN}"]
+    odd = [Create(znodes.child(znodes.offset_topic(group, topic), name), b"1") for name in children]
+    odd += [Create(znodes.child(znodes.owner_topic(group, topic), name), b"1") for name in children]
     assert not any(registry.write(one) for one in odd)
     check(cluster, command, group)
 
@@ -140,7 +139,6 @@ def check(cluster: Sandbox, command: str, group: str) -> None:
     name, *options = command.split()
     ended = run(name, group, *options, "--zookeeper", cluster.connect, timeout=30)
     assert ended.returncode in (0, 2, 5, 6), ended.stderr[:2000]
-    assert "unexpected" not in ended.stderr
     assert "Traceback" not in ended.stderr
     assert all(line.isprintable() for line in (*ended.stdout.splitlines(), *ended.stderr.splitlines()))
     assert len(ended.stdout) + len(ended.stderr) < 300_000, (len(ended.stdout), len(ended.stderr))

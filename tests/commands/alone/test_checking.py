@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from cli import ZKGROUP, environment, run
 from grouping import Groups, commit_in_kafka, static
+from lines import names
 from prometheus_client.parser import text_string_to_metric_families
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -66,11 +68,11 @@ def test_a_check_ends_as_monitoring_systems_expect(check: Check, groups: Groups,
     """0, 1, 2 by the limits of lag, and the figures."""
     group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
     code, state, said, data = check(group)
-    assert (code, state, said) == (0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 snapshot")
+    assert (code, state, names(said, group, "lag", 3, 3, "OK", 1)) == (0, "OK", True)
     assert 0 <= float(data.pop("behind")) < 3600
     assert data == {"lag": 3, "max_lag": 2, "members": 0, "partitions": 3, "unowned": 0, "not_ok": 0}
     code, state, said, _ = check(group, "--warn-lag", "3", "--crit-lag", "4")
-    assert (code, state, said) == (1, "WARNING", f"{group}: lag 3 (from 3 on)")
+    assert (code, state, names(said, group, "lag", 3, 3)) == (1, "WARNING", True)
     assert check(group, "--warn-lag", "2", "--crit-lag", "3")[:2] == (2, "CRITICAL")
     assert check(group, "--warn-lag", "4")[:2] == (0, "OK")
 
@@ -88,7 +90,7 @@ def test_a_check_by_the_age_of_the_next_message(
     group = groups.make({}, {}, {(topic, 0): 0, (topic, 1): 0})
     code, state, said, data = check(group, "--warn-behind", "1h30m", "--crit-behind", "1d")
     assert (code, state) == (1, "WARNING")
-    assert re.fullmatch(rf"{group}: 2 h( 1 min)? behind \(from 1 h 30 min on\)", said)
+    assert names(said, group, "2 h", "1 h 30 min")
     assert 7200 <= float(data["behind"]) < 7300
     assert check(group, "--crit-behind", "2h")[:2] == (2, "CRITICAL")
     assert check(group, "--warn-behind", "3h")[:2] == (0, "OK")
@@ -98,7 +100,7 @@ def test_a_check_by_the_age_of_the_next_message(
     timeless = groups.make({}, {}, {(timeless_topic(registry, kafka, unique("timeless")), 0): 0})
     code, state, said, data = check(timeless, "--warn-behind", "3h")
     assert (code, state) == (3, "UNKNOWN")
-    assert "lag in time of 1 partition not known (" in said
+    assert names(said, timeless, 1)
     assert isnan(float(data["behind"]))
 
 
@@ -131,7 +133,7 @@ def test_a_group_that_commits_nothing_any_more_is_critical(
         check.a_minute_passes()
     code, state, said, data = check(group)
     assert (code, state) == (2, "CRITICAL")
-    assert said == f"{group}: STOP: {topic}-0..2: nothing is committed any more"
+    assert names(said, group, "STOP", f"{topic}-0..2")
     assert data["not_ok"] == 3
 
 
@@ -148,11 +150,8 @@ def test_a_group_that_goes_back_or_falls_behind_is_reported(
         for partition, offset in enumerate((9 - step, 2 + step, 5 + 2 * step)):
             registry.write(SetData(znodes.offset(group, TopicPartition(topic, partition)), b"%d" % offset))
     code, state, said, data = check(group)
-    assert (code, state, said) == (
-        *(2, "CRITICAL"),
-        f"{group}: REWIND: {topic}-0: the offset went back, and has not come to where it was (and 1 more)",
-    )
-    assert check.details == [f"WARNING {group}: WARN: {topic}-1: it makes progress, and falls behind all the same"]
+    assert (code, state, names(said, group, "REWIND", f"{topic}-0", 1)) == (2, "CRITICAL", True)
+    assert [names(line, "WARNING", group, "WARN", f"{topic}-1") for line in check.details] == [True]
     assert data["not_ok"] == 2
     assert "catch_up" not in data, "its slowest partition never does"
 
@@ -163,7 +162,8 @@ def test_all_groups_are_judged_in_one_run(check: Check, groups: Groups, topic: s
     bad = groups.make({}, {}, {(topic, 0): 99}, name=f"{fine}-it's=a|bar")
     code, state, said, data = check("--all", "--store", "zookeeper")
     assert (code, state) == (2, "CRITICAL")
-    assert re.match(r"[0-9]+ of [0-9]+ groups: ", said)
+    ill, judged = map(int, re.findall(r"[0-9]+", said)[:2])
+    assert 1 <= ill < judged
     assert data[f"{fine} lag"] == 0
     assert isnan(data[f"{bad} lag".replace("=", "_").replace("|", "¦").replace("'", "''")])
     assert any("offset-beyond-end" in line and line.startswith("CRITICAL ") for line in check.details)
@@ -177,15 +177,15 @@ def test_what_cannot_be_judged_is_unknown(check: Check, groups: Groups, topic: s
     assert check(group, "--warn-lag", "5", "--crit-lag", "2")[:2] == (3, "UNKNOWN")
     assert check(group, "--verify")[:2] == (3, "UNKNOWN")
     nowhere = ("--bootstrap-server", f"127.0.0.1:{free_port()}", "--connect-timeout", "1")
-    assert check(group, *nowhere)[:2] == (3, "UNKNOWN"), "lag is not known"
+    assert check(group, *nowhere)[:2] == (3, "UNKNOWN")
     away = (*nowhere, "--check", "--history-file", str(check.history))
     metrics = tmp_path / "metrics.prom"
     result = run("inspect-group", group, *away, "--crit-lag", "9", "--metrics", str(metrics), "-z", check.connect)
     assert result.returncode == 3
     assert "| lag=U;;9;0 max_lag=U;;;0 " in result.stdout, "nothing is said to be caught up that is not known"
-    names = {name for name, *_ in series(metrics.read_text())}
-    assert "kafka_consumergroup_current_offset" in names
-    assert not names & {"kafka_consumergroup_lag_sum", "zkgroup_consumergroup_status"}
+    written = {name for name, *_ in series(metrics.read_text())}
+    assert "kafka_consumergroup_current_offset" in written
+    assert not written & {"kafka_consumergroup_lag_sum", "zkgroup_consumergroup_status"}
     assert (
         json.loads(run("inspect-group", group, *away, "-z", check.connect, "--output", "json").stdout)["status"] is None
     )
@@ -205,9 +205,9 @@ def test_a_check_that_nobody_can_read_is_unknown(check: Check, groups: Groups, t
     reads, writes = os.pipe()
     os.close(reads)
     with Path("/dev/full").open("wb") as full, os.fdopen(writes, "wb") as broken:
-        for address, output, said in (
-            (check.connect, full, "zkgroup: standard output: No space left on device\n"),
-            ("127.0.0.1:1", full, "zkgroup: ZooKeeper at 127.0.0.1:1 cannot be reached"),
+        for address, output, fact in (
+            (check.connect, full, os.strerror(errno.ENOSPC)),
+            ("127.0.0.1:1", full, "127.0.0.1:1"),
             (check.connect, broken, ""),
         ):
             ended = subprocess.run(
@@ -219,8 +219,8 @@ def test_a_check_that_nobody_can_read_is_unknown(check: Check, groups: Groups, t
                 check=False,
                 env=environment(),
             )
-            assert (ended.returncode, ended.stderr[: len(said)]) == (3, said), ended.stderr
-            assert ended.stderr.count("\n") == bool(said)
+            assert (ended.returncode, fact in ended.stderr) == (3, True), ended.stderr
+            assert ended.stderr.count("\n") == bool(fact)
 
 
 def test_a_check_as_json(check: Check, groups: Groups, topic: str) -> None:
@@ -231,7 +231,7 @@ def test_a_check_as_json(check: Check, groups: Groups, topic: str) -> None:
     assert result.returncode == 2
     found = json.loads(result.stdout)
     assert (found["state"], found["lag"], found["status"], found["snapshots"]) == ("CRITICAL", 3, "OK", 1)
-    assert found["reasons"] == [{"state": "CRITICAL", "reason": "lag 3 (from 1 on)"}]
+    assert [(one["state"], names(one["reason"], "lag", 3, 1)) for one in found["reasons"]] == [("CRITICAL", True)]
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_checkpoints_in_a_folder(cluster: Sandbox, groups: Groups, topic: str, t
     result = run("reset-offsets", group, "--all-topics", "--from-file", str(files[-1]), "-z", cluster.connect)
     assert result.returncode == 0
     result = run("offsets", group, "--save", str(tmp_path / "file"), "--keep-last", "2", "-z", cluster.connect)
-    assert (result.returncode, "about a folder" in result.stderr) == (2, True)
+    assert (result.returncode, names(result.stderr, "--keep-last", f"--save {tmp_path / 'file'}/")) == (2, True)
 
 
 @pytest.mark.parametrize("gone", [True, False])

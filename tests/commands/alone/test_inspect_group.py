@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cli import run, run_on_terminal
 from grouping import Groups, commit_in_kafka, joined, static, tree, white_list
+from lines import names
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -172,7 +173,7 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     assert findings[0] == "findings"
     assert findings[1] == f"critical  offset-beyond-end: {topic}-1"
     assert findings[3].startswith("          → ")
-    assert more == ["zkgroup inspect-group --explain CODE explains a finding"]
+    assert [names(line, "zkgroup inspect-group --explain CODE") for line in more] == [True]
     assert "critical" not in run("inspect-group", healthy, "-z", cluster.connect).stdout
 
 
@@ -195,7 +196,7 @@ def test_what_is_no_finding_is_not_explained() -> None:
     """Exit code 2, with the codes that are near; and it is about no group."""
     wrong = run("inspect-group", "--explain", "offset-beyond")
     assert wrong.returncode == 2
-    assert "did you mean offset-beyond-end?" in wrong.stderr
+    assert names(wrong.stderr, "offset-beyond", "offset-beyond-end")
     assert run("inspect-group", "some-group", "--explain", "offset-beyond-end").returncode == 2
 
 
@@ -260,9 +261,9 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     assert head.split() == [*("group", "store", "state", "members", "partitions", "lag", "behind"), *SEVERITIES]
     # A name may have blanks. Groups of the tests before grow older from snapshot to snapshot, and may pass each other.
     lines = [re.sub(r"≥?\d+ (s|min|h)( \d+ \w+)?(?=  )", "AGE", line).rsplit(maxsplit=9) for line in rest]
-    names = [line[0] for line in lines]
-    assert sorted(names) == sorted(order)
-    assert names.index(worse) < names.index(ill) < names.index(healthy)
+    listed = [line[0] for line in lines]
+    assert sorted(listed) == sorted(order)
+    assert listed.index(worse) < listed.index(ill) < listed.index(healthy)
     critical = [int(line[7]) for line in lines]
     assert critical == sorted(critical, reverse=True)
     (mine,) = [line for line in lines if line[0] == worse]
@@ -277,7 +278,7 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     result = run("inspect-group", "--all", "--verify", "--output", "csv", "-z", cluster.connect)
     assert result.stdout.startswith(",".join(["group", *PARTITIONS]))
     assert result.returncode == 6
-    assert "more)" in result.stderr
+    assert int(re.findall(r"[0-9]+", result.stderr)[-1]) >= 5, "all that is critical, but for the first"
 
 
 def test_a_group_in_kafka(cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Callable[[str], str]) -> None:
@@ -340,20 +341,20 @@ def test_a_second_snapshot(cluster: Sandbox, groups: Groups, topic: str, fill: C
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "facts"),
     [
-        ([], "give one GROUP, or --all"),
-        (["g", "--all"], "give one GROUP, or --all"),
-        (["--all", "--topic", "t"], "--topic and --all exclude each other"),
-        (["../g"], "cannot be the name of a znode"),
-        (["a/b"], "cannot be the name of a znode"),
+        ([], ("GROUP", "--all")),
+        (["g", "--all"], ("GROUP", "--all")),
+        (["--all", "--topic", "t"], ("--topic", "--all")),
+        (["../g"], ("../g",)),
+        (["a/b"], ("a/b",)),
     ],
 )
-def test_wrong_usage(cluster: Sandbox, args: list[str], said: str) -> None:
+def test_wrong_usage(cluster: Sandbox, args: list[str], facts: tuple[str, ...]) -> None:
     """Exit 2, one line, nothing shown."""
     result = run("inspect-group", *args, "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert names(result.stderr, *facts)
     assert result.stderr.count("\n") == 1
 
 

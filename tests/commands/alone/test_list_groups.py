@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from cli import run
 from grouping import Groups, commit_in_kafka, static
+from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -85,24 +86,24 @@ def test_orders_and_names(cluster: Sandbox, four: dict[str, list[object]]) -> No
     takes whole names."""
     active, broken, in_kafka, both = four
 
-    def names(*options: str) -> list[str]:
+    def listed(*options: str) -> list[str]:
         filters = [word for group in four for word in ("--filter", group)]
         result = run("list-groups", *filters, *options, "-z", cluster.connect, "--output", "json")
         return [row["group"] for row in json.loads(result.stdout)]
 
-    assert names() == sorted(four)
-    assert names("--sort", "lag") == [both, active, in_kafka, broken]
-    assert names("--sort", "behind")[-1] == broken
-    assert names("--sort", "changed")[-1] == in_kafka
-    assert set(names("--sort", "findings")[:2]) == {active, broken}
-    assert names("--sort", "findings")[-1] == in_kafka
+    assert listed() == sorted(four)
+    assert listed("--sort", "lag") == [both, active, in_kafka, broken]
+    assert listed("--sort", "behind")[-1] == broken
+    assert listed("--sort", "changed")[-1] == in_kafka
+    assert set(listed("--sort", "findings")[:2]) == {active, broken}
+    assert listed("--sort", "findings")[-1] == in_kafka
     shown = run(
         "list-groups", "--filter", f"*{active.removeprefix('group')}", "--filter", broken[:-1], "-z", cluster.connect
     ).stdout
     assert [line.split()[0] for line in shown.splitlines()] == ["group", active]
     missed = run("list-groups", "--filter", "nowhere", "-z", cluster.connect)
     assert (missed.returncode, missed.stdout.count("\n")) == (0, 1)
-    assert missed.stderr.startswith("zkgroup: no group matches nowhere: --filter takes whole names")
+    assert names(missed.stderr, "nowhere", "--filter")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,8 @@ def test_orders_and_names(cluster: Sandbox, four: dict[str, list[object]]) -> No
 def test_only_some(cluster: Sandbox, four: dict[str, list[object]], option: tuple[str, ...], kept: list[int]) -> None:
     """--store and --state leave the others out; a group in both stores is in each of them."""
     result = run("list-groups", *option, "-z", cluster.connect, "--output", "json")
-    names = {row["group"] for row in json.loads(result.stdout)} & set(four)
-    assert names == {list(four)[index] for index in kept}
+    shown = {row["group"] for row in json.loads(result.stdout)} & set(four)
+    assert shown == {list(four)[index] for index in kept}
 
 
 def test_without_zookeeper(cluster: Sandbox, four: dict[str, list[object]]) -> None:
@@ -159,7 +160,7 @@ def test_partitions_that_came_while_a_group_was_stopped(
         seen = json.loads(run("inspect-group", group, "-z", cluster.connect, "--output", "json").stdout)
         assert [(row["partition"], row["committed"]) for row in seen["partitions"]] == [(0, None), (1, 0)]
         (found,) = [one for one in seen["findings"] if one["code"] == "partition-without-offset"]
-        assert found["message"].endswith("has no committed offset, others of its topic have, and 10 messages")
+        assert (found["subject"], names(found["message"], 10)) == (f"{topic}-0", True)
 
 
 def test_brokers_that_are_away(cluster: Sandbox, four: dict[str, list[object]]) -> None:
@@ -173,9 +174,7 @@ def test_brokers_that_are_away(cluster: Sandbox, four: dict[str, list[object]]) 
     assert in_kafka not in rows
     assert [rows[group]["lag"] for group in (active, broken, both)] == [None] * 3
     (line,) = result.stderr.splitlines()
-    # The logs are asked about in what is left of the time, if any is.
-    assert re.match(r"zkgroup: warning: groups in Kafka are not known(, and log offsets are not known)?: ", line)
-    assert nowhere in line
+    assert names(line, "warning", nowhere)
     assert run("list-groups", *options).returncode == 3
 
 
@@ -202,8 +201,8 @@ def _compare_names(cluster: Sandbox, name: str) -> None:
     shown = run("list-groups", "-z", cluster.connect).stdout
     assert "evil\\u202e\\u2028name" in shown
     assert "\u202e" not in shown
-    names = [row["group"] for row in json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)]
-    assert name in names
+    rows = json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)
+    assert name in [row["group"] for row in rows]
 
 
 def test_its_aliases(cluster: Sandbox, four: dict[str, list[object]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cli import run
 from grouping import Groups, commit_in_kafka, static
+from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -94,5 +95,5 @@ def test_a_topic_that_is_not_there(cluster: Sandbox, topic: tuple[str, list[str]
     """Exit code 4 and a similar name; the question creates no topic."""
     result = run("topics", f"{topic[0]}x", "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (4, "")
-    assert f"did you mean {topic[0]}" in result.stderr
+    assert names(result.stderr, f"{topic[0]}x", topic[0])
     assert f"{topic[0]}x" not in run("topics", "-z", cluster.connect).stdout
