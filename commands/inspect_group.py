@@ -203,10 +203,13 @@ def inspect_group(
     thresholds = monitoring.thresholds if checking else None
     settings = connection(ctx)
 
+    warned: list[str] = []  # also of a cluster of which no group is known
+
     def read_snapshots(ages: bool | None = False) -> dict[str, Any]:
         asked: Store = store or "both"
         if group is None:
-            found = read_all_groups(ctx, store=asked, ages=ages, settings=settings)
+            warned.clear()
+            found = read_all_groups(ctx, store=asked, ages=ages, settings=settings, warned=warned)
         else:
             found = [read_one_group(ctx, group, store=asked, ages=ages, settings=settings)]
         return {snapshot.group: snapshot for snapshot in found}
@@ -229,7 +232,8 @@ def inspect_group(
             found = [found[0].only_topics(topic)]
         if thresholds is None:
             return found, None
-        judged = [one for one in found if not every or one.snapshot.partitions]  # others have nothing to check
+        # Others have nothing to check.
+        judged = [one for one in found if not every or one.snapshot.partitions or one.snapshot.kafka_failures]
         return found, check(ctx, judged, thresholds, window=monitoring.window, history=history_file)
 
     if monitoring.serve is not None:
@@ -242,7 +246,7 @@ def inspect_group(
     if checks is not None and thresholds is not None:
         if metrics == "-":
             return None
-        return show_checks(list(checks.values()), output, thresholds, every=every)
+        return show_checks(list(checks.values()), output, thresholds, every=every, warned=warned)
     if report is not None:
         from ._history import read_points
 
@@ -250,7 +254,7 @@ def inspect_group(
         _write_report(ctx, found[0], report, points)
     elif metrics != "-":
         _show(ctx, found, section, output, RowLayout.of(columns, no_header), every=every)
-    warn(ctx, shared_warnings(one.snapshot for one in found))
+    warn(ctx, shared_warnings(one.snapshot for one in found) if found else warned)
     if verify:
         _verify(found)
     return None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cli import run
 from grouping import commit_in_kafka
 from servers import Sandbox, pause, resume
 from support import numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.commands import app
 from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
+CHECK = ("inspect-group", "--all", "--check", "--history-file")
 GROUPS = [f"g{number}" for number in range(20)]
 
 
@@ -50,8 +55,9 @@ def test_late_answers_are_left_alone(sandbox: Sandbox) -> None:
     assert {group: found[group].offsets[TopicPartition("t", 0)].offset for group in GROUPS} == dict.fromkeys(GROUPS, 4)
 
 
-def test_listed_groups_without_an_answer_are_shown(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker pauses after it has listed the groups: none of them is left out."""
+@pytest.fixture
+def pausing(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """The broker pauses after it has listed the groups."""
     names = Coordinators.names
 
     def names_and_pause(coordinators: Coordinators) -> object:
@@ -60,11 +66,38 @@ def test_listed_groups_without_an_answer_are_shown(sandbox: Sandbox, monkeypatch
         return found
 
     monkeypatch.setattr(Coordinators, "names", names_and_pause)
-    try:
-        with sandbox.registry(30.0) as registry:
-            found = read_groups(registry, kafka=KafkaSettings(sandbox.bootstrap), timeout=2)
-    finally:
-        resume(sandbox.broker())
+    yield sandbox
+    resume(sandbox.broker())
+
+
+def test_listed_groups_without_an_answer_are_shown(pausing: Sandbox) -> None:
+    """None of them is left out."""
+    with pausing.registry(30.0) as registry:
+        found = read_groups(registry, kafka=KafkaSettings(pausing.bootstrap), timeout=2)
     assert [(one.group, one.store, set(one.kafka_failures)) for one in found] == [
         (group, "kafka", {"members", "offsets"}) for group in sorted(GROUPS)
     ]
+
+
+def test_listed_groups_without_an_answer_are_checked(
+    pausing: Sandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A check of all groups is no OK of none."""
+    kept = str(tmp_path / "history")
+    try:
+        with pytest.raises(SystemExit) as ended:
+            app([*CHECK, kept, "-z", pausing.connect, "--connect-timeout", "2"])
+    finally:
+        gc.enable()  # which the command disables in its own process
+    verdict = capsys.readouterr().out
+    assert (ended.value.code, verdict.startswith("ZKGROUP UNKNOWN: 20 of 20")) == (3, True), verdict
+
+
+def test_a_check_without_groups_and_brokers(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Which groups there are is not known: no OK either."""
+    pause(sandbox.broker())
+    try:
+        ended = run(*CHECK, str(tmp_path / "history"), "-z", sandbox.connect, "--connect-timeout", "2")
+    finally:
+        resume(sandbox.broker())
+    assert (ended.returncode, ended.stdout.startswith("ZKGROUP UNKNOWN: 0 ")) == (3, True), ended.stdout
