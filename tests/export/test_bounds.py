@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
@@ -48,7 +49,7 @@ def test_times_and_offsets_bound_an_export(
     assert [(row.start, row.end) for row in rows] == [(3, 4), (4, 5)]
     rows = named(until=parse_bound(f"{topic}:1=7", group, "--until"))
     assert [(row.start, row.end) for row in rows] == [(4, 4), (5, 7)]
-    with pytest.raises(RefusedError, match=f"{topic}-0 has the offset 4 of its own, and --from names 9"):
+    with pytest.raises(RefusedError, match=rf"{topic}-0\b.*\b4\b.*--from.*\b9\b"):
         named(begin=parse_bound(f"{topic}:0=9", group, "--from"))
 
     path = tmp_path / "checkpoint"
@@ -85,13 +86,13 @@ def test_a_file_of_others_is_refused_without_options_that_are_not_there(tmp_path
     path = tmp_path / "two"
     path.write_text("/consumers/a/offsets/t/0:5\n/consumers/b/offsets/t/0:6\n")
     assert parse_bound(str(path), "b", "--from").offsets == {TopicPartition("t", 0): 6}
-    with pytest.raises(UsageError, match="has offsets of groups a, b, and not of c: give a file of one group"):
+    with pytest.raises(UsageError, match=r"\ba, b\b.*\bc\b"):
         parse_bound(str(path), "c", "--from")
 
 
 def test_places_are_read_in_any_case() -> None:
     assert [parse_bound(text, "g", "--from") for text in ("Earliest", "LATEST", "End")] == [EARLIEST, LATEST, LATEST]
-    with pytest.raises(UsageError, match="is no place to stop at"):
+    with pytest.raises(UsageError, match=r"^--until 'Earliest' "):
         parse_bound("Earliest", "g", "--until")
 
 
@@ -103,7 +104,7 @@ def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
         parse_bound(text, "group", option)
     assert "start" not in str(raised.value)
     assert option == "--from" or "earliest" not in str(raised.value)
-    assert not text.startswith("@") or f"{option} {text!r}: {text[1:]!r} is no time" in raised.value.message
+    assert not text.startswith("@") or names(raised.value.message, option, repr(text), repr(text[1:]))
 
 
 def test_a_file_of_another_cluster_is_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
@@ -111,5 +112,5 @@ def test_a_file_of_another_cluster_is_refused(in_process: Export, forty: tuple[s
     topic, group = forty
     path = tmp_path / "offsets.json"
     path.write_text(json.dumps({"groupid": group, "offsets": {topic: {"0": 5}}, "cluster_id": "elsewhere"}))
-    with pytest.raises(RefusedError, match=r"offsets.json is of another cluster \(id elsewhere\)"):
+    with pytest.raises(RefusedError, match=r"offsets\.json\b.*\belsewhere\b"):
         in_process(group, topic, begin=parse_bound(str(path), group, "--from"))

@@ -119,7 +119,7 @@ def test_a_claim_that_is_let_go_leaves_the_pointer(group: str, registry: Registr
         claim.point(None, PLANNED)  # repeated, as after a lost answer
     with claim_for(registry, group) as claim:
         assert claim.pointer()[0] == PLANNED
-        with pytest.raises(TakenOverError, match=r"run 00000001-aaaaaaaa is planned"):
+        with pytest.raises(TakenOverError, match=r"\b00000001-aaaaaaaa\b.*\bplanned\b"):
             claim.point(None, DECIDED)
         with pytest.raises(TakenOverError):
             claim.commit(DECIDED, [])
@@ -177,7 +177,7 @@ def test_a_run_that_is_taken_over_under_a_change_is_the_others(
         if what == "drop":
             assert ways[what]() is False
         else:
-            with pytest.raises(TakenOverError, match="run 00000001-bbbbbbbb is"):
+            with pytest.raises(TakenOverError, match="00000001-bbbbbbbb"):
                 ways[what]()
         assert getattr(ours, name) is change
         assert claim.pointer()[0] == theirs
@@ -197,7 +197,7 @@ def test_a_foreign_commit_refuses_the_decision_and_stays(
     commit(group, {TopicPartition("t", 1): 7})
     with claim_for(registry, group) as claim:
         claim.point(None, PLANNED)
-        with pytest.raises(OffsetMovedError, match=r"offset of t-1 was moved.*it is 7"):
+        with pytest.raises(OffsetMovedError, match=r"\bt-1\b.*\b7\b"):
             claim.point(PLANNED, DECIDED, parts)
         assert claim.pointer()[0] == PLANNED
         claim.point(PLANNED, DECIDED)

@@ -42,22 +42,20 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
     warnings: list[Notice] = []
     group = GroupState(group._registry, group.group, warnings.append)
     one, two = make_topic(2), make_topic(1)
-    with pytest.raises(NotFoundError, match="has no committed offsets"):
+    with pytest.raises(NotFoundError, match=rf"{group.group}\b"):
         group.select_topics([], None)
     assert group.select_topics([one], None) == {one: (0, 1)}
     assert group.select_topics([], TopicFilter("white_list", f"{one}|{two}")) == {one: (0, 1), two: (0,)}
     commit(group.group, {TopicPartition(two, 0): 0, TopicPartition("dead", 0): 3})
     assert group.select_topics([], None) == {two: (0,)}
     assert [names(str(warning), group.group, "dead") for warning in warnings] == [True]
-    with pytest.raises(NotFoundError, match=f"did you mean .*{group.group}"):
+    with pytest.raises(NotFoundError, match=rf"{group.group}x\b.*{group.group}\b"):
         GroupState(group._registry, f"{group.group}x", warnings.append).select_topics([], None)
-    with pytest.raises(NotFoundError, match="no topic nowhere"):
+    with pytest.raises(NotFoundError, match=r"\bnowhere\b"):
         group.select_topics([one, "nowhere"], None)
-    with pytest.raises(NotFoundError, match=f"no topic {one}x: did you mean .*{one}"):
+    with pytest.raises(NotFoundError, match=rf"{one}x\b.*{one}\b"):
         group.select_topics([f"{one}x"], None)
-    with pytest.raises(
-        NotFoundError, match=r"^there is no topic that matches nothing\.\*: see the names in ZooKeeper, or name topics$"
-    ):
+    with pytest.raises(NotFoundError, match=r"nothing\.\*"):
         group.select_topics([], TopicFilter("white_list", "nothing.*"))
 
 
@@ -68,7 +66,7 @@ def test_a_live_group_is_refused_by_the_names_of_its_members(group: GroupState, 
     member = f"{group.group}_host-1"
     path = znodes.member_id(group.group, member)
     registry.write(Create(path, b"{}", ephemeral=True))
-    with pytest.raises(RefusedError, match=f"is live: it has {member}"):
+    with pytest.raises(RefusedError, match=rf"{group.group}\b.*{member}\b"):
         group.refuse_if_live()
 
 
@@ -101,5 +99,5 @@ def test_unreadable_zookeeper_is_no_empty_group(group: GroupState) -> None:
     closed = Acl("digest", "app:B6mHBfPTG7OxD/NTlRVOPMWQ4V4=", 31)
     assert group._registry.write(Ensure(znodes.offset_topic(group.group, "t"))) is None
     assert group._registry.write(Create(path, b"6", acl=(closed,))) is None
-    with pytest.raises(ZkgroupError, match="cannot be read"):
+    with pytest.raises(ZkgroupError, match=rf"\bt-0\b.*{group.group}\b"):
         module.read_committed(group._registry, group.group, [TopicPartition("t", 0)])

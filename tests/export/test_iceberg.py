@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from cli import WITHOUT_SPARK, run
 from export_points import MESSAGES, Export, Points
-from exports import problems, read
+from exports import problem_rows, read
+from lines import names
 from object_store import SECRET, Harm, HarmfulProxy, uri_of
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
@@ -122,7 +123,7 @@ def test_into_a_bucket(
     assert len(rows_of(table)) == MESSAGES
     assert table.location() == f"s3://{bucket}/lake/{filled}"
     assert SECRET not in table.metadata.model_dump_json()
-    assert problems(Destination(open_store(root))) == []
+    assert problem_rows(Destination(open_store(root))) == []
 
 
 def test_a_catalog_that_may_not_be_written(
@@ -134,7 +135,7 @@ def test_a_catalog_that_may_not_be_written(
     configure(monkeypatch, "closed", type="sql", uri=f"sqlite:///file:{file}?mode=ro&uri=true")
     load_catalog("open", type="sql", uri=f"sqlite:///{file}").create_namespace("kafka")
     group, layout = unique("group"), LayoutOptions(format="iceberg", catalog="closed")
-    with pytest.raises(ZkgroupError, match=r"cannot make the table closed: kafka\..*readonly database"):
+    with pytest.raises(ZkgroupError, match=rf"closed: kafka\.{table_name(filled)}\b.*readonly database"):
         table_export(group, filled, layout=layout, on_point=points.append)
     assert "runner started" not in points
     assert sum(row.rows for row in in_process(group, filled, root=tmp_path / "elsewhere")) == MESSAGES
@@ -154,11 +155,11 @@ def test_a_run_whose_catalog_is_not_configured_here_is_not_given_up(
         configure(patch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
         with pytest.raises(ZkgroupError, match="on purpose"):
             table_export(group, filled, layout=layout, on_point=stop)
-    with pytest.raises(UsageError, match="has no catalog lakehouse"):
+    with pytest.raises(UsageError, match=r"\blakehouse\b.*PYICEBERG_CATALOG__LAKEHOUSE__"):
         table_export(group, abandon=True)
     configure(monkeypatch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
     table_export(group, filled)
-    assert problems(Destination(FolderStore(tmp_path / "out"))) == []
+    assert problem_rows(Destination(FolderStore(tmp_path / "out"))) == []
 
 
 def test_a_namespace_of_several_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_through_a_rest_catalog(
             assert count(table) == rows
         for harm, rows in (("lose", 30), ("refuse", 40)):
             fill(topic, 10)
-            with contextlib.nullcontext() if harm == "lose" else pytest.raises(ZkgroupError, match="cannot write"):
+            with contextlib.nullcontext() if harm == "lose" else pytest.raises(ZkgroupError, match=table_name(topic)):
                 export(topic, harm)
             assert len(proxy.harmed) == 1
             points: Points = []
@@ -221,10 +222,10 @@ def test_through_a_rest_catalog(
         assert (len(refused), count(table)) == (1, 50)
         fresh = make_topic()
         fill(fresh, 10)
-        with pytest.raises(ZkgroupError, match="cannot make the table"):  # it is made, and nobody says so
+        with pytest.raises(ZkgroupError, match=table_name(fresh)):  # it is made, and nobody says so
             export(fresh, "lose")
         assert count(export(fresh)) == 10
-        assert problems(Destination(FolderStore(tmp_path / "out"))) == []
+        assert problem_rows(Destination(FolderStore(tmp_path / "out"))) == []
 
 
 # --- what others do -------------------------------------------------------------------------------------------------
@@ -233,14 +234,14 @@ def test_through_a_rest_catalog(
 def test_a_table_that_was_compacted_and_expired_goes_on(lake: TableLake) -> None:
     """Its rows are in other files, and no snapshot of an export is left: nothing to ask, nothing wrong."""
     lake.table.compact(Chosen(0))
-    assert problems(lake.destination) == []
+    assert problem_rows(lake.destination) == []
     assert not any((one.summary or {}).get("zkgroup.run") for one in table_of(lake.out, lake.topic).metadata.snapshots)
     assert lake.more() == [(20, 30)]
     assert lake.more() == [(30, 40)]
     assert lake.offsets() == list(range(40))
-    assert problems(lake.destination) == []
+    assert problem_rows(lake.destination) == []
     lake.table.step_back(2)  # to where only expired snapshots had the runs
-    assert problems(lake.destination) == [(20, 40, "the table was rolled back, and does not have all of these")]
+    assert [(row.start, row.end, row.mend) for row in problem_rows(lake.destination)] == [(20, 40, "mismatch")]
     assert lake.more(on_mismatch="lake") == [(20, 50)]
     assert lake.offsets() == list(range(50))
 
@@ -253,7 +254,7 @@ def test_files_of_others_may_lie_anywhere(lake: TableLake, tmp_path: Path) -> No
         lake.table.compact(Chosen(1))
         (found,) = table_of(lake.out, lake.topic).scan().plan_files()
         assert found.file.file_path.startswith(f"{place}/")
-        assert problems(lake.destination) == []
+        assert problem_rows(lake.destination) == []
 
 
 def test_a_tag_that_keeps_an_older_run_is_no_rollback(lake: TableLake) -> None:
@@ -264,7 +265,7 @@ def test_a_tag_that_keeps_an_older_run_is_no_rollback(lake: TableLake) -> None:
     table_of(lake.out, lake.topic).manage_snapshots().create_tag(newest.parent_snapshot_id, "kept").commit()
     lake.table.compact(Chosen(0))
     assert len(table_of(lake.out, lake.topic).metadata.snapshots) == 2
-    assert problems(lake.destination) == []
+    assert problem_rows(lake.destination) == []
     assert lake.more() == [(20, 30)]
     assert lake.offsets() == list(range(30))
 
@@ -280,13 +281,13 @@ def test_a_table_that_was_altered(lake: TableLake) -> None:
     with table_of(lake.out, lake.topic).update_schema() as update:
         update.rename_column("value", "payload")
     points: Points = []
-    with pytest.raises(RefusedError, match=r"has no column value any more"):
+    with pytest.raises(RefusedError, match=rf"{table_name(lake.topic)}\b.*\bvalue\b"):
         lake.more(on_point=points.append)
     assert "runner started" not in points
     with table_of(lake.out, lake.topic).update_schema() as update:
         update.rename_column("payload", "value")
         update.delete_column("headers")
-    with pytest.raises(RefusedError, match=r"has no column headers any more"):
+    with pytest.raises(RefusedError, match=rf"{table_name(lake.topic)}\b.*\bheaders\b"):
         lake.more()
 
 
@@ -302,14 +303,14 @@ def test_a_table_of_others_is_left_alone(
     for topic in (dotted, dashed, plain):
         fill(topic, 5)
     group = unique("group")
-    with pytest.raises(RefusedError, match=r"is the table of two topics"):
+    with pytest.raises(RefusedError, match=rf"{table_name(dotted)}\b.*({dotted}\b.*{dashed}|{dashed}\b.*{dotted})\b"):
         table_export(group, dotted, dashed)
     table_export(group, dotted)
     assert len(rows_of(table_of(tmp_path / "out", dotted))) == 5
-    with pytest.raises(RefusedError, match=f"is a table of topic {dotted}"):
+    with pytest.raises(RefusedError, match=rf"{table_name(dashed)}\b.*{dotted}"):
         table_export(group, dashed)
     catalog_of(tmp_path / "out").create_table(("kafka", table_name(plain)), pa.schema([("x", pa.int64())]))
-    with pytest.raises(RefusedError, match=r"is a table that no export has made"):
+    with pytest.raises(RefusedError, match=table_name(plain)):
         table_export(group, plain)
 
 
@@ -318,7 +319,7 @@ def test_a_destination_that_was_copied_is_refused(lake: TableLake, tmp_path: Pat
     link to the destination is the destination."""
     copy, link = (tmp_path / name for name in ("copy", "link"))
     shutil.copytree(lake.out, copy)
-    with pytest.raises(RefusedError, match=f"was moved or copied from {lake.out}"):
+    with pytest.raises(RefusedError, match=rf"{copy}\b.*{lake.out}\b.*--to {lake.out}"):
         lake.more(root=copy)
     lake.send()
     link.symlink_to(lake.out)
@@ -332,11 +333,12 @@ def test_an_older_copy_of_the_log_and_its_catalog_asks(lake: TableLake, tmp_path
     lake.more()
     shutil.rmtree(lake.out / "_zkgroup")
     shutil.move(tmp_path / "copy", lake.out / "_zkgroup")
-    with pytest.raises(MismatchError, match=r"the group was moved ahead"):
+    with pytest.raises(MismatchError) as refused:
         lake.more()
+    assert [one.kind for one in refused.value.mismatches] == ["ahead"]
     assert lake.more(on_mismatch="lake") == [(20, 50)]
     assert lake.offsets() == list(range(50))
-    assert problems(lake.destination) == []
+    assert problem_rows(lake.destination) == []
 
 
 # --- what else an export does ---------------------------------------------------------------------------------------
@@ -378,7 +380,7 @@ def test_every_reader_finds_the_columns(
     assert duckdb.sql('SELECT sum(value::VARCHAR::INT), max("offset") FROM arrow WHERE partition = 1').fetchall() == [
         (135, 29)
     ]
-    assert problems(Destination(FolderStore(tmp_path / "out"))) == []
+    assert problem_rows(Destination(FolderStore(tmp_path / "out"))) == []
 
 
 def test_messages_without_a_time(
@@ -400,14 +402,14 @@ def test_messages_without_a_time(
 
 def test_options_that_do_not_fit() -> None:
     """A zone, a catalog for other formats, a bucket without a catalog, a place that pyiceberg is not written to."""
-    with pytest.raises(UsageError, match="those of UTC"):
+    with pytest.raises(UsageError, match=r"UTC.*--time-zone"):
         LayoutOptions(("date",), "Europe/Berlin", format="iceberg").resolve(None, "x")
-    with pytest.raises(UsageError, match="--catalog is for Iceberg tables"):
+    with pytest.raises(UsageError, match=r"--catalog .*--format iceberg"):
         LayoutOptions(format="delta", catalog="prod").resolve(None, "x")
-    for place, why in (("s3://bucket/lake", "need a catalog"), ("gs://bucket/lake", "are not written to gs:")):
+    for place, why in (("s3://bucket/lake", "--catalog"), ("gs://bucket/lake", "gs:")):
         with pytest.raises(UsageError, match=why):
             IcebergTables(Destination(open_store(parse_address(place))), Layout(format="iceberg"))
-    with pytest.raises(UsageError, match="pyiceberg's configuration has no catalog nosuch"):
+    with pytest.raises(UsageError, match=r"\bnosuch\b.*PYICEBERG_CATALOG__NOSUCH__"):
         IcebergTables(Destination(open_store(parse_address("/lake"))), Layout(format="iceberg", catalog="nosuch.raw"))
 
 
@@ -428,8 +430,7 @@ def test_by_the_command_into_a_named_catalog(
     done = run(*words, "--group", group, "--to", str(out), "--verify", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     done = run(*words, filled, *begin, "--catalog", "other", env=env)
-    assert done.returncode == 5
-    assert "was begun with --format iceberg --catalog lakehouse.raw" in done.stderr
+    assert (done.returncode, names(done.stderr, out, "--format iceberg --catalog lakehouse.raw")) == (5, True)
 
 
 def test_names_that_no_table_has_are_said(

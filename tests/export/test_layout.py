@@ -168,7 +168,7 @@ def test_a_destination_has_one_layout() -> None:
         LayoutOptions(value="text"),
         LayoutOptions(key="json"),
     ):
-        with pytest.raises(RefusedError, match="x was begun with --partition-by date,hour --time-zone Europe/Berlin"):
+        with pytest.raises(RefusedError, match=r"\bx\b.*--partition-by date,hour --time-zone Europe/Berlin"):
             other.resolve(HOURS, "x")
     with pytest.raises(UsageError, match="--time-zone"):
         LayoutOptions(zone="UTC").resolve(None, "x")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import names
 
 from zkgroup.config.setting_files import parse_properties
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
@@ -46,7 +49,7 @@ def test_the_master_is_the_named_one_or_that_of_the_properties(
 @pytest.mark.parametrize("master", ["nonsense", "spark:/a", "local[", "mesos://a:1", "local[*]\n"])
 def test_what_is_no_master_is_refused(master: str) -> None:
     """Before anything is begun, with what it could be."""
-    with pytest.raises(UsageError, match="no Spark master"):
+    with pytest.raises(UsageError, match=re.escape(repr(master))):
         choose_master(master, {})
 
 
@@ -55,6 +58,10 @@ def test_an_address_without_host_or_port_is_refused(master: str) -> None:
     """A standalone master has both."""
     with pytest.raises(UsageError, match="HOST:PORT"):
         refuse_if_silent(master)
+
+
+#: Names the executors' Python.
+PYTHON = "spark.pyspark.python"
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))
@@ -78,20 +85,20 @@ def test_a_file_of_spark_properties_is_read_as_spark_submit_reads_it(tmp_path: P
         (
             "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
             "driver: 3.11, PySpark cannot run with different minor versions.",
-            UsageError, "executors run Python 3.12, and zkgroup runs Python 3.11",
+            UsageError, ("3.12", "3.11", PYTHON),
         ),
-        ("ModuleNotFoundError: No module named 'confluent_kafka.x'", UsageError, "no Python package confluent-kafka"),
-        ("ModuleNotFoundError: No module named 'fastavro'", UsageError, "no Python package fastavro"),
-        ("java.io.IOException: Cannot run program \"/opt/py\": error=2, No", UsageError, "no Python at /opt/py"),
-        ("Job aborted due to stage failure: Master removed our application: FAILED", ZkgroupError, "Master removed"),
+        ("ModuleNotFoundError: No module named 'confluent_kafka.x'", UsageError, ("confluent-kafka", PYTHON)),
+        ("ModuleNotFoundError: No module named 'fastavro'", UsageError, ("fastavro", PYTHON)),
+        ("java.io.IOException: Cannot run program \"/opt/py\": error=2, No", UsageError, ("/opt/py", PYTHON)),
+        ("Job aborted due to stage failure: Master removed our application: FAILED", ZkgroupError, ("Master removed",)),
         (
             ": org.apache.spark.SparkException: Job aborted\nTraceback\nValueError: odd\n\tat java.lang.Thread",
-            ZkgroupError, "Spark's job failed: ValueError: odd",
+            ZkgroupError, ("ValueError: odd",),
         ),
-        ("", ZkgroupError, "no reason was given"),
+        ("", ZkgroupError, ()),
     ],
 )  # fmt: skip
-def test_a_job_that_fails_is_reported_in_one_line(text: str, kind: type[ZkgroupError], said: str) -> None:
+def test_a_job_that_fails_is_reported_in_one_line(text: str, kind: type[ZkgroupError], said: Sequence[str]) -> None:
     """What executors lack is named with what to do; the rest in the words of the task, or of Spark."""
     kept: list[str] = []
 
@@ -103,7 +110,7 @@ def test_a_job_that_fails_is_reported_in_one_line(text: str, kind: type[ZkgroupE
     assert type(error) is kind
     # A log is kept where it helps, and then it is named.
     assert len(kept) == str(error.remedy).count("/tmp/log") == (kind is not UsageError)
-    assert said in error.message
+    assert names(str(error), *said)
     assert "\n" not in error.message
 
 
@@ -116,7 +123,7 @@ def test_a_reason_behind_a_clients_error_is_found() -> None:
         "Caused by: java.net.ConnectException: Connection refused\n"
     )
     error = start_failure("k8s://https://127.0.0.1:1", log, "it ended", lambda: "/tmp/log")
-    assert error.message == ("Spark does not start on k8s://https://127.0.0.1:1: Connection refused: /127.0.0.1:1")
+    assert error.message.endswith(" k8s://https://127.0.0.1:1: Connection refused: /127.0.0.1:1")
 
 
 def test_what_kubernetes_repeats_of_its_answer_is_left_out() -> None:
@@ -127,9 +134,9 @@ def test_what_kubernetes_repeats_of_its_answer_is_left_out() -> None:
         "apiVersion=v1, code=403, reason=Forbidden, status=Failure, additionalProperties={}).\n"
     )
     error = start_failure("k8s://https://a:1", log, "it ended", lambda: "/tmp/log")
-    assert error.message == (
-        "Spark does not start on k8s://https://a:1: Failure executing: POST at: https://a:1/api/v1/pods. Message: pods "
-        'is forbidden: User "export" cannot create resource "pods"'
+    assert error.message.endswith(
+        " k8s://https://a:1: Failure executing: POST at: https://a:1/api/v1/pods. Message: pods is forbidden: User "
+        '"export" cannot create resource "pods"'
     )
 
 
@@ -138,7 +145,7 @@ def test_pods_that_do_not_run_are_inspected_with_kubernetes_own_tool() -> None:
     late = no_executor("k8s://https://a:1", 5.0, "/tmp/log")
     assert late.exit_code == 3
     assert "kubectl describe pods -l spark-role=executor" in str(late.remedy)
-    assert "workers" in str(no_executor("spark://a:1", 5.0, "/tmp/log").remedy)
+    assert "spark.executor.memory" in str(no_executor("spark://a:1", 5.0, "/tmp/log").remedy)
 
 
 def test_a_spark_without_a_log_is_reported_by_its_exception() -> None:
@@ -149,9 +156,7 @@ def test_a_spark_without_a_log_is_reported_by_its_exception() -> None:
         "\tat org.apache.spark.memory.UnifiedMemoryManager$.getMaxMemory(UnifiedMemoryManager.scala:1)"
     )
     error = start_failure("spark://a:1", "", why, lambda: "elsewhere")
-    assert (
-        error.message == "Spark does not start on spark://a:1: [INVALID_EXECUTOR_MEMORY] Executor memory is too small"
-    )
+    assert error.message.endswith(" spark://a:1: [INVALID_EXECUTOR_MEMORY] Executor memory is too small")
 
 
 @pytest.mark.parametrize(
@@ -162,15 +167,15 @@ def test_a_spark_without_a_log_is_reported_by_its_exception() -> None:
             "java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main has been compiled by a more recent "
             "version of the Java Runtime (class file version 61.0), this version of the Java Runtime only recognizes "
             "class file versions up to 52.0",
-            UsageError, "Java is too old",
+            UsageError, "JAVA_HOME",
         ),
-        ("Unrecognized option: --add-modules=jdk.incubator.vector\nError: Could not create", UsageError, "too old"),
+        ("Unrecognized option: --add-modules=jdk.incubator.vector\nError: Could not create", UsageError, "JAVA_HOME"),
         ("ERROR StandaloneSchedulerBackend: All masters are unresponsive! Giving up.", UnreachableError, "spark://a:1"),
         ("java.lang.IllegalArgumentException: spark.x is bad", UsageError, "spark.x is bad"),
         ("", UsageError, "it ended"),
         (
             "Invalid maximum heap size: -Xmxabc\nError: Could not create the Java Virtual Machine.", UsageError,
-            "does not start on spark://a:1: Invalid maximum heap size: -Xmxabc",
+            "spark://a:1: Invalid maximum heap size: -Xmxabc",
         ),
         ("Error occurred during initialization of VM\nToo small maximum heap", UsageError, "Too small maximum heap"),
         (
@@ -193,7 +198,7 @@ def test_a_spark_that_does_not_start_is_reported_in_one_line(log: str, kind: typ
     """From its log, where that says more than pyspark does."""
     error = start_failure("spark://a:1", log, "it ended", lambda: "/tmp/log")
     assert type(error) is kind
-    assert said in error.message
+    assert said in str(error)
     assert "\n" not in error.message
 
 
@@ -202,12 +207,10 @@ def test_options_of_the_environment_are_no_reason() -> None:
     picked = "Picked up JAVA_TOOL_OPTIONS: -Djavax.net.ssl.trustStorePassword=hush\n"
     log = f"{picked}NOTE: {picked}Error occurred during initialization of VM\nToo small maximum heap\n"
     error = start_failure("spark://a:1", log, "it ended", lambda: "/tmp/log")
-    assert error.message == (
-        "Spark does not start on spark://a:1: Error occurred during initialization of VM Too small maximum heap"
-    )
+    assert error.message.endswith(" spark://a:1: Error occurred during initialization of VM Too small maximum heap")
 
 
 def test_a_master_is_named_as_it_was_written() -> None:
     """How often a task is tried is our own."""
     error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")
-    assert error.message.startswith("Spark does not start on local[2]: ")
+    assert "local[2]: " in error.message

@@ -263,7 +263,7 @@ class CommittedTables(TableFormat, ABC):
                 return
             table = self._open(topic)
             if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
-                raise table_changed(self._name(topic))
+                raise TableChangedError(self._name(topic))
             try:
                 self._add_files(table, record, topic, schema)
             except IncompatibleSchemaError as error:
@@ -299,13 +299,15 @@ def s3_options(address: Address, *names: str) -> dict[str, str]:
     return {name: value for name, value in zip(names, found, strict=True) if value}
 
 
-def table_changed(table: str) -> RefusedError:
-    """The error for a table that an export has found otherwise than it was."""
-    return RefusedError(
-        f"the table {table} was rolled back, dropped or replaced while it was exported",
-        "restore it to the version that it had, then run the same command again; if that cannot be, and the run is "
-        "decided, --abandon gives it up",
-    )
+class TableChangedError(RefusedError):
+    """A table is not as the export has found it."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"the table {table} was rolled back, dropped or replaced while it was exported",
+            "restore it to the version that it had, then run the same command again; if that cannot be, and the run is "
+            "decided, --abandon gives it up",
+        )
 
 
 def open_format(destination: Destination, layout: Layout | None) -> TableFormat:

@@ -38,18 +38,21 @@ def _task_ranges(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
     return cut(part.partition, part.start, part.end, size)
 
 
-def _wrong(what: object) -> ZkgroupError:
-    return ZkgroupError(f"the account of what tasks have read is wrong: {what}", "report this")
+class AccountError(ZkgroupError):
+    """What tasks have read is not what was planned, or does not add up."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"the account of what tasks have read is wrong: {what}", "report this")
 
 
 def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
-    """The record's parts and files. Raises ``ZkgroupError`` unless the answers account for every planned offset."""
+    """The record's parts and files. Raises ``AccountError`` unless the answers account for every planned offset."""
     files = [answer for answer in answers if isinstance(answer, FileAnswer)]
     ranges = [answer for answer in answers if isinstance(answer, RangeAnswer)]
     found = {OffsetRange(TopicPartition(one.topic, one.partition), one.start, one.end): one for one in ranges}
     wanted = {piece for part in plan.partitions for piece in _task_ranges(plan, part)}
     if len(found) < len(ranges) or found.keys() != wanted:
-        raise _wrong(f"ranges came twice, or not all, or others: {next(iter(found.keys() ^ wanted), None)}")
+        raise AccountError(f"ranges came twice, or not all, or others: {next(iter(found.keys() ^ wanted), None)}")
     times: dict[TopicPartition, Period] = {}
     parts: list[RecordPart] = []
     for part in plan.partitions:
@@ -73,10 +76,10 @@ def _assembled(
     end = part.start
     for answer in answers:
         if answer.start != end or not answer.start <= answer.reached <= answer.end:
-            raise _wrong(answer)
+            raise AccountError(answer)
         end = answer.reached
     if plan.max_bytes is None and end != part.end:
-        raise _wrong(f"{part.partition} was read to {end} only")
+        raise AccountError(f"{part.partition} was read to {end} only")
     undecodable = sum(answer.undecodable for answer in answers)
     late, newest = late_of(((answer.late, answer.fresh) for answer in answers), newest)
     made = RecordPart(
@@ -101,18 +104,18 @@ def _refuse_unbalanced(parts: Sequence[RecordPart], files: Sequence[RecordFile])
     counts = [sum(one.rows for _, one in ranges) for ranges in ranges_by_part(parts, files)]
     for part, rows in zip(parts, counts, strict=True):
         if not part.is_balanced or rows != part.rows + part.undecodable:
-            raise _wrong(f"{part}, with {rows} rows in files")
+            raise AccountError(f"{part}, with {rows} rows in files")
     if sum(counts) != sum(file.rows for file in files):
-        raise _wrong("files came with offsets that nobody asked for")
+        raise AccountError("files came with offsets that nobody asked for")
     folders: dict[tuple[str, int], list[Interval]] = {}
     for file in files:
         for one in file.ranges:
             folders.setdefault((file.name.rpartition("/")[0], one.partition), []).append((one.start, one.end))
     for (folder, number), ranges in folders.items():
         if overlaps(ranges):
-            raise _wrong(f"two files in {folder} hold the same offsets of partition {number}")
+            raise AccountError(f"two files in {folder} hold the same offsets of partition {number}")
     if len({file.name for file in files}) != len(files):
-        raise _wrong("two files have one name")
+        raise AccountError("two files have one name")
 
 
 _GAPS: Mapping[str, str] = {

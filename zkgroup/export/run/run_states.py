@@ -15,7 +15,7 @@ from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, Zkgro
 from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.recorded_columns import claim_columns, recorded_schemas
 from zkgroup.export.destination.run_log import RECORD, Destination, claim_topics, read_owners, refuse_owned
-from zkgroup.export.destination.table_format import open_format, table_changed
+from zkgroup.export.destination.table_format import TableChangedError, open_format
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import (
     RecordPart,
@@ -141,7 +141,7 @@ class PlannedRun:
         refuse_owned(self.destination, read_owners(self.destination, plan.topics), plan.group, plan.clusters)
         tables.refuse_conflicts(fresh, tags, self.known_files)
         for topic in tables.changed(plan.group, plan.bases):
-            raise table_changed(topic)
+            raise TableChangedError(topic)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
             if store.size(name) is not None:
                 raise RefusedError(
