@@ -77,7 +77,8 @@ def claim_columns(destination: Destination, layout: Layout, schemas: FieldSchema
         _widest(layout, destination.documents(COLUMNS, run_record.COLUMNS).values())
     except IncompatibleSchemaError as error:
         destination.store.remove_file(name)
-        raise RefusedError(f"another export has begun in {destination} with another schema", str(error)) from None
+        what = f"another export has begun in {destination} with another schema: {error.message}"
+        raise RefusedError(what, error.remedy) from None
 
 
 def _widest(layout: Layout, documents: Iterable[ColumnTypes]) -> ColumnTypes:

@@ -139,7 +139,7 @@ def make_backfill(
                 "export it first; a backfill fills what lies below",
             )
         for lacking in subtract((fact.begin, _upper(fact)), fact.coverage):
-            if part := _filling(fact, lacking, answers):
+            if part := _fill_range(fact, lacking, answers):
                 parts.append(part)
     if max_messages is not None:
         parts = [part for part in _limited(parts, max_messages) if part.start < part.end or part.skipped]
@@ -150,7 +150,7 @@ def make_backfill(
         begin = fact.begin if fact.begin > fact.log_start else 0  # offsets of a lost file alone are named, too
         wanted = [one for one in (lost or {}).get(fact.partition, ()) if begin < one.end and one.start < end]
         for low, high in union((one.start, one.end) for one in wanted):
-            if part := _filling(fact, (low, high), answers):
+            if part := _fill_range(fact, (low, high), answers):
                 again = tuple(one for one in wanted if low <= one.start and one.end <= high)
                 parts.append(replace(part, again=again))
     answers.refuse()
@@ -164,7 +164,7 @@ def _upper(fact: PartitionFacts) -> int:
     return min(place, fact.log_end if fact.until is None else fact.until, fact.log_end)
 
 
-def _filling(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> PartitionPlan | None:
+def _fill_range(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> PartitionPlan | None:
     """The part that exports ``lacking``, as far as the log has it; None where it has not, or there is nothing."""
     low, high = lacking
     start = StartOffset(low)

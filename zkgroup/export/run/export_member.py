@@ -61,8 +61,9 @@ class ExportMember:
         """
         deadline = time.monotonic() + _REBALANCE
         while (found := self._connector.statistics()).phase != Phase.OWNING.value:
-            if self._connector.error is not None or time.monotonic() > deadline:
-                why = self._connector.error or f"it rebalances for more than {_REBALANCE:g} s"
+            if (error := self._connector.error) is not None or time.monotonic() > deadline:
+                why = error.message if isinstance(error, ZkgroupError) else error
+                why = why or f"it rebalances for more than {_REBALANCE:g} s"
                 raise RefusedError(
                     f"{self.consumer_id} does not get its share of group {self._connector.config.group_id}: {why}",
                     "nothing was committed: export again",

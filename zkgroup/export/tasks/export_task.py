@@ -36,7 +36,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
     try:
         files = TaskFiles(settings.files)
         for topic, partition, start, end in ranges:
-            with _seldom_collecting():
+            with _collect_seldom():
                 answer = _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), source, files)
             yield answer
             yield from files.pop_finished()
@@ -57,7 +57,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
 
 
 @contextmanager
-def _seldom_collecting() -> Iterator[None]:
+def _collect_seldom() -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(_UNTIL_COLLECTED, *before[1:])
     try:
