@@ -12,9 +12,9 @@ from topics import delete_topic
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.registered_brokers import Brokers
-from zkgroup.clients.kafka.responses import UNLISTED, KafkaGroup, KafkaOffset
+from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import UnreachableError
+from zkgroup.errors import NoAnswerError
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -104,9 +104,10 @@ def test_the_clusters_topics(coordinators: Coordinators, make_topic: Callable[..
 
 def test_brokers_that_are_away(unique: Callable[[str], str]) -> None:
     """Each question says that there was no answer in the time given."""
-    nowhere = Coordinators(KafkaSettings(f"127.0.0.1:{free_port()}"), 0.3)
+    address = f"127.0.0.1:{free_port()}"
+    nowhere = Coordinators(KafkaSettings(address), 0.3)
     for question in (nowhere.names, nowhere.leaders, nowhere.broker_ids, lambda: nowhere.read_groups(["g"])):
-        with pytest.raises(UnreachableError, match=r"no answer within 0\.3 s"):
+        with pytest.raises(NoAnswerError, match=rf"{address}\b.*\b0\.3 s"):
             question()
 
 
@@ -140,7 +141,7 @@ def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper
         whole = run("list-groups", "-z", sandbox.connect)
         listed = "g" in [line.split()[0] for line in whole.stdout.splitlines()]
         assert listed == ("g" in names)
-        assert (f"zkgroup: warning: {UNLISTED}\n" in whole.stderr) == (not listed)
+        assert whole.stderr.count("zkgroup: warning: ") == (not listed)
 
 
 def test_offsets_of_a_topic_that_is_gone(

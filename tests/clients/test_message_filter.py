@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from lines import names
 
 from zkgroup.clients.kafka import message_filter
 from zkgroup.clients.kafka.client import Message
@@ -64,26 +65,31 @@ def test_fields_and_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "problem", "instead"),
+    ("pattern", "instead"),
     [
-        ("/a(/", "'/a(/' is no regular expression: ", "correct it"),
-        ("/k1", "'/k1' is no expression between two /", "write '/RE/', or '[/]k1' for a glob"),
-        ("/k1/i", "'/k1/i' is no expression", "'[/]k1/i' for a glob"),
-        ("/", "'/' is no expression", "'[/]' for a glob"),
-        ("//", "'//' is no expression", "'[/]/' for a glob"),
-        ("*[a", "'*[a' has a [ without its ]", "[[] for the character ["),
-        ("[]", "'[]' has a [ without", ""),
-        ("[a]b[!]", "'[a]b[!]' has a [ without", ""),
-        ("a[z-a]", "'a[z-a]' has a range of no characters", "[a-z]"),
-        ("", "the pattern is empty", "/^$/"),
+        ("/a(/", ["missing )", "[/]"]),
+        ("/k1", ["'/RE/'", "'[/]k1'"]),
+        ("/k1/i", ["'/RE/'", "'[/]k1/i'"]),
+        ("/", ["'/RE/'", "'[/]'"]),
+        ("//", ["'/RE/'", "'[/]/'"]),
+        ("*[a", ["[[]"]),
+        ("[]", ["[[]"]),
+        ("[a]b[!]", ["[[]"]),
+        ("a[z-a]", ["[a-z]"]),
     ],
 )
-def test_malformed_patterns(pattern: str, problem: str, instead: str) -> None:
+def test_malformed_patterns(pattern: str, instead: list[str]) -> None:
     """What could match nothing that was meant is refused, with what to write instead."""
     with pytest.raises(UsageError) as refused:
         parse_pattern(pattern, "--filter-key")
-    assert str(refused.value).startswith(f"--filter-key: {problem}")
-    assert instead in str(refused.value)
+    assert names(str(refused.value), "--filter-key:", repr(pattern), *instead), refused.value
+
+
+def test_an_empty_pattern() -> None:
+    """It is refused, with what to write for any text, and for the empty one."""
+    with pytest.raises(UsageError) as refused:
+        parse_pattern("", "--filter-key")
+    assert names(str(refused.value), "--filter-key:", "*", "/^$/"), refused.value
 
 
 def test_an_endless_expression(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,5 +97,5 @@ def test_an_endless_expression(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_filter, "TIMEOUT", 0.1)
     wanted = MessageFilter(value=[parse_pattern("/^(a|aa)+$/", "")])
     message = Message(topic="orders", partition=3, offset=17, value=b"a" * 60 + b"!")
-    with pytest.raises(FilterLimitError, match="message of orders-3 at offset 17"):
+    with pytest.raises(FilterLimitError, match=r"\borders-3\b.*\b17\b"):
         wanted.passing([message])

@@ -16,7 +16,7 @@ from zkgroup.clients.kafka.client import Consumer, KafkaError, KafkaSettings, Ka
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer, range_source
-from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
@@ -175,7 +175,7 @@ def test_a_range_that_was_deleted_is_an_error_that_says_what_is_lost(
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for future in admin.delete_records([AdminPartition(topic, 0, 40)]).values():
         future.result(30)
-    with pytest.raises(OffsetOutOfRangeError, match=r"offsets 10 to 39 \(30 offsets\).*starts at 40"):
+    with pytest.raises(OffsetsDeletedError, match=rf"{topic}-0\b.*\b10\b.*\b39\b.*\b30\b.*\b40\b"):
         read(topic, 10, 100)
     assert [offset for offset, _ in read(topic, 40, 100)] == list(range(40, 100))
 
@@ -186,16 +186,17 @@ def test_a_log_that_is_shorter_than_the_range_is_an_error(
     """A range beyond the log's end fails: from behind the end at once, else when nothing more comes."""
     topic = make_topic()
     fill(topic, 10)
-    with pytest.raises(OffsetOutOfRangeError, match="ends at 10, below 30"):
+    with pytest.raises(OffsetOutOfRangeError, match=rf"{topic}-0\b.*\b10\b.*\b30\b"):
         read(topic, 20, 30)
-    with pytest.raises(OffsetOutOfRangeError, match="ends at 10, below 30"):
+    with pytest.raises(OffsetOutOfRangeError, match=rf"{topic}-0\b.*\b10\b.*\b30\b"):
         read(topic, 5, 30, silence_timeout=0.5)
 
 
 def test_a_missing_topic_is_reported_after_the_patience(unique: Callable[[str], str], read: Reader) -> None:
     """librdkafka says nothing of a topic that is not there: the deadline does."""
-    with pytest.raises(NotFoundError, match="no partition"):
-        read(unique("missing"), 0, 10, silence_timeout=0.5)
+    missing = unique("missing")
+    with pytest.raises(NotFoundError, match=rf"{missing}-0\b"):
+        read(missing, 0, 10, silence_timeout=0.5)
 
 
 def test_unreachable_brokers_are_reported_after_the_patience(open_source: Callable[[KafkaSettings], Any]) -> None:
@@ -312,17 +313,17 @@ def test_silence_after_a_broker_failed_is_no_hole() -> None:
     """Where errors were heard, nobody can tell that the stretch is empty."""
     script = Script(range(10), 20, silent=range(20), events=[KafkaError._TRANSPORT])
     script.offsets = []
-    with pytest.raises(UnreachableError, match=r"t-0 gives nothing at offset 0"):
+    with pytest.raises(UnreachableError, match=r"\bt-0\b.*\b0\b.*\b0\.2 s"):
         scripted(script, 20)
 
 
 def test_an_end_below_the_range_is_an_error() -> None:
     """A partition that ends below its own watermark (an open transaction) fails, and is not taken for complete."""
-    with pytest.raises(ZkgroupError, match="ends at offset 10, below 20"):
+    with pytest.raises(ZkgroupError, match=r"\bt-0\b.*\b10\b.*\b20\b"):
         scripted(Script(range(10), 20), 20)
 
 
 def test_what_librdkafka_cannot_read_is_an_error() -> None:
     """A message that cannot be read fails the range: the next ones may come, but this one would be lost."""
-    with pytest.raises(ZkgroupError, match="reading t-0 at offset 0"):
+    with pytest.raises(ZkgroupError, match=r"\bt-0\b.*\b0\b.*BAD_MSG"):
         scripted(Script(range(10), 10, events=[KafkaError._BAD_MSG]), 10)

@@ -11,7 +11,7 @@ from session_expiry import expire_session
 from support import wait_until
 from tcp_proxy import TcpProxy
 
-from zkgroup.clients.connection_security import ConnectionFailure
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
 from zkgroup.errors import UnreachableError
@@ -120,7 +120,7 @@ def test_a_server_that_falls_silent_is_an_error_in_time(zookeeper: Sandbox) -> N
         registry.timeout = 0.5
         proxy.stall()
         began = time.monotonic()
-        with pytest.raises(UnreachableError, match="no answer"):
+        with pytest.raises(UnreachableError, match=rf"{proxy.address}\b.*\b0\.5 s"):
             registry.read([Exists("/")])
         assert time.monotonic() - began < 3.0
 
@@ -131,7 +131,7 @@ def test_an_expired_session_is_known(zookeeper: Sandbox) -> None:
         assert not registry.lost
         expire_session(zookeeper.address, registry.session_id)
         wait_until(lambda: registry.lost, 10, "the end is heard of")
-        with pytest.raises(UnreachableError, match="expired: try again"):
+        with pytest.raises(UnreachableError, match=zookeeper.address):
             registry.read([Exists("/")])
 
 
@@ -154,6 +154,7 @@ def test_many_threads_may_read(root: Registry) -> None:
 def test_what_became_of_a_change_is_said_of_its_own_error_alone() -> None:
     """The failure of a connection is the answer to every request after it, and stays as it was."""
     registry = Registry(ZooKeeperSettings("127.0.0.1:1"))
-    registry._on_connection_failure(ConnectionFailure("it refuses the user", "check it", is_final=False))
+    refused = ConnectionFailure(FailureCause.LOGIN_REFUSED, "it refuses the user", "check it", is_final=False)
+    registry._on_connection_failure(refused)
     registry._gone().add_outcome("nothing was written")
     assert registry._gone().message == "it refuses the user"

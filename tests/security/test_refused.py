@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from lines import names
 from secured import MESSAGES, TOPIC, WRONG, Secured
 from tls_proxy import TlsProxy
 
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
+from zkgroup.clients.kafka.client import KafkaSettings, topics
 from zkgroup.clients.kafka.connection_errors import explain
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.sandbox.certificates import Certificate, make_authority
 from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -22,11 +28,25 @@ PATIENCE, LIMIT = 120, 100.0
 #: Nor does it come of many attempts, which are a second apart; ZooKeeper is tried thrice, as a server that restarts
 #: refuses like one that does not know the user.
 ATTEMPTS = 3
-WANTS_A_USER = "refuses clients without a user: name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file"
-REFUSES_CREDENTIALS = (
-    "refuses the credentials: check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead"
-)
+#: The options that a refusal names, in their order: of a client without a user, and of one with other credentials.
+WANTS_A_USER = ("--zookeeper-sasl-user", "--zookeeper-sasl-password-file")
+REFUSES_CREDENTIALS = ("--zookeeper-auth-file", "--zookeeper-sasl-user")
 DAY = datetime.timedelta(days=1)
+
+
+def of_brokers(address: str, protocol: str, **properties: str) -> ConnectionFailure:
+    """The failure of a client of the library."""
+    dotted = {name.replace("_", "."): value for name, value in properties.items()}
+    with pytest.raises(ConnectionFailure) as failed:
+        topics(KafkaSettings(address, {"security.protocol": protocol, **dotted}), LIMIT)
+    return failed.value
+
+
+def of_zookeeper(address: str, tls: TlsSettings | None = None) -> ConnectionFailure:
+    """As ``of_brokers``."""
+    with pytest.raises(ConnectionFailure) as failed, Registry(ZooKeeperSettings(address, tls=tls), LIMIT):
+        pass
+    return failed.value
 
 
 # Refusals by brokers
@@ -76,52 +96,44 @@ def test_wrong_password(secured: Secured, mechanism: str) -> None:
     password = secured.file("wrong", WRONG)
     login = ("--sasl-mechanism", mechanism, "--sasl-password-file", password)
     line = refused(secured, "consume", TOPIC, "--until-end", "-c", secured.name, *login)
-    assert f"refuses the user zkgroup ({mechanism}): check --sasl-user, its password" in line
+    assert names(line, "broker", "zkgroup", mechanism, "--sasl-user", "--sasl-mechanism")
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"),
+    ("kind", "cause", "facts"),
     [
-        ("expired", "its certificate has expired: renew it on the server"),
-        (
-            "elsewhere",
-            "for another host (127.0.0.1 is not among its names): name the server as its certificate does, or --no-",
-        ),
-        ("unknown", "of an authority that is not known here: name the authority with --ssl-ca-file"),
+        ("expired", FailureCause.CERTIFICATE_EXPIRED, ()),
+        ("elsewhere", FailureCause.CERTIFICATE_OF_ANOTHER_HOST, ("127.0.0.1", "--no-ssl-check-hostname")),
+        ("unknown", FailureCause.UNKNOWN_AUTHORITY, ("--ssl-ca-file",)),
     ],
 )
-def test_certificates_of_brokers(secured: Secured, kind: str, why: str) -> None:
-    """Each defect has its own words, where librdkafka has one for all; without reading hosts another host's will
+def test_certificates_of_brokers(secured: Secured, kind: str, cause: FailureCause, facts: tuple[str, ...]) -> None:
+    """Each defect is a cause of its own, where librdkafka has one for all; without reading hosts another host's will
     do. Nobody hammers at the broker meanwhile."""
     with TlsProxy(secured.sandbox.listener("PLAINTEXT"), bad_server(secured, kind), secured.folder) as proxy:
         args = from_brokers(proxy.address, "SSL", "--ssl-ca-file", str(secured.security.ca))
         line = secured.run(*args, code=3)
-        assert why in line
-        assert f"the broker at {proxy.address}" in line
+        assert (names(line, proxy.address, *facts), "--" in line) == (True, bool(facts)), line
         assert proxy.accepted <= 10
         if kind == "elsewhere":
-            refused_no_more = run(*args, "--no-ssl-check-hostname").stderr
-            assert "certificate" not in refused_no_more
+            assert "--no-ssl-check-hostname" not in run(*args, "--no-ssl-check-hostname").stderr
+        failure = of_brokers(proxy.address, "SSL", ssl_ca_location=str(secured.security.ca))
+        assert (failure.cause, failure.server) == (cause, proxy.address)
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        (None, "wants a client certificate: name yours with --ssl-certificate-file"),
-        ("expired", "refuses the client certificate {shown}"),
-        ("unknown", "refuses the client certificate {shown}"),
-    ],
-)
-def test_client_certificates_that_brokers_refuse(secured: Secured, kind: str | None, why: str) -> None:
+@pytest.mark.parametrize("kind", [None, "expired", "unknown"])
+def test_client_certificates_that_brokers_refuse(secured: Secured, kind: str | None) -> None:
     """None, an expired one, one of an authority that the broker does not know."""
     shown = secured.shows(bad_client(secured, kind), "--ssl", f"brokers-{kind}") if kind else []
     address = secured.sandbox.listener("SSL")
     line = refused(secured, *from_brokers(address, "SSL", "--ssl-ca-file", str(secured.security.ca), *shown))
-    assert f"the broker at {address}" in line
-    assert why.format(shown=shown[1] if shown else "") in line
+    assert names(line, address, *shown[1:2] or ("--ssl-certificate-file", "--ssl-key-file"))
 
 
-@pytest.mark.parametrize(("kind", "why"), [(None, "wants a client certificate"), ("unknown", "refuses the client")])
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [(None, FailureCause.CLIENT_CERTIFICATE_REQUIRED), ("unknown", FailureCause.CLIENT_CERTIFICATE_REFUSED)],
+)
 @pytest.mark.parametrize(
     "said",
     [
@@ -131,7 +143,9 @@ def test_client_certificates_that_brokers_refuse(secured: Secured, kind: str | N
     ],
     ids=["", "bare"],
 )
-def test_whichever_way_a_refusal_is_reported(secured: Secured, said: str, kind: str | None, why: str) -> None:
+def test_whichever_way_a_refusal_is_reported(
+    secured: Secured, said: str, kind: str | None, cause: FailureCause
+) -> None:
     """librdkafka (2.16) shows the same refusal in either form, on a busy machine often in the second: that one was
     tried again, until the time was over. A connection that just ended is tried again."""
     shown = secured.shows(bad_client(secured, kind), "--ssl", "told") if kind else []
@@ -141,43 +155,46 @@ def test_whichever_way_a_refusal_is_reported(secured: Secured, said: str, kind: 
     place = f"ssl://{secured.sandbox.listener('SSL')}/bootstrap: "
     reported = explain(f"{place}{said} (after 7ms in state SSL_HANDSHAKE)", properties)
     assert reported is not None
-    assert why in reported.message
+    assert (reported.cause, reported.server) == (cause, secured.sandbox.listener("SSL"))
     for ended in ("error:0A000126:SSL routines::unexpected eof while reading", "Disconnected"):
         assert explain(f"{place}{ended} (after 7ms in state SSL_HANDSHAKE)", properties) is None
 
 
 @pytest.mark.parametrize(
-    ("listener", "protocol", "why"),
+    ("listener", "protocol", "cause"),
     [
-        ("SSL", "PLAINTEXT", "speaks TLS at this port, not PLAINTEXT"),
-        ("SASL_SSL", "SASL_PLAINTEXT", "speaks TLS at this port, not SASL_PLAINTEXT"),
-        ("PLAINTEXT", "SSL", "does not speak TLS at this port"),
-        ("CLIENTS", "SASL_SSL", "does not speak TLS at this port"),
-        ("PLAINTEXT", "SASL_PLAINTEXT", "has no SASL at this port"),
-        ("CLIENTS", "PLAINTEXT", "ends the connection at the first request: choose another --security-protocol"),
+        ("SSL", "PLAINTEXT", FailureCause.TLS_REQUIRED),
+        ("SASL_SSL", "SASL_PLAINTEXT", FailureCause.TLS_REQUIRED),
+        ("PLAINTEXT", "SSL", FailureCause.NO_TLS),
+        ("CLIENTS", "SASL_SSL", FailureCause.NO_TLS),
+        ("PLAINTEXT", "SASL_PLAINTEXT", FailureCause.NO_SASL),
+        ("CLIENTS", "PLAINTEXT", FailureCause.LOGIN_REQUIRED),
     ],
 )
-def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why: str) -> None:
+def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, cause: FailureCause) -> None:
     """A client that speaks something else than the listener is reported what, and what to choose."""
     security, address = secured.security, secured.sandbox.listener(listener)
     options = ["--ssl-ca-file", str(security.ca)] if protocol.endswith("SSL") else []
+    properties = {"ssl_ca_location": str(security.ca)} if protocol.endswith("SSL") else {}
     if protocol.startswith("SASL"):
+        properties |= {"sasl_mechanism": "PLAIN", "sasl_username": "zkgroup", "sasl_password": WRONG}
         options += ["--sasl-mechanism", "PLAIN", "--sasl-user", "zkgroup"]
         options += ["--sasl-password-file", str(security.password_file("sasl"))]
     line = secured.run(*from_brokers(address, protocol, *options), code=3)
-    assert f"the broker at {address} {why}" in line
-    assert "--security-protocol" in line
+    assert names(line, address, "--security-protocol")
+    failure = of_brokers(address, protocol, **properties)
+    assert (failure.cause, failure.server) == (cause, address)
 
 
 def test_oauthbearer_without_a_token(secured: Secured) -> None:
     """That none can be had is reported before anything is connected, that none was had as soon as that is known."""
     for mechanism in ("sasl.mechanism=OAUTHBEARER", "sasl.mechanisms=oauthbearer"):
         args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", f"kafka.{mechanism}")
-        assert "OAUTHBEARER has no token, and nothing to get one with: give -X" in secured.run(*args, code=2)
+        assert names(secured.run(*args, code=2), "OAUTHBEARER", "-X kafka.sasl.oauthbearer.method=oidc")
     login = ("method=oidc", "token.endpoint.url=http://127.0.0.1:1/t", "client.id=u", f"client.secret={WRONG}")
     more = [word for pair in login for word in ("-X", f"kafka.sasl.oauthbearer.{pair}")]
     args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", "kafka.sasl.mechanism=OAUTHBEARER")
-    assert "no OAUTHBEARER token was had: " in secured.run(*args, *more, code=3, timeout=LIMIT)
+    assert names(secured.run(*args, *more, code=3, timeout=LIMIT), "OAUTHBEARER", "sasl.oauthbearer.…")
 
 
 def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
@@ -195,7 +212,8 @@ def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
             f"{zookeeper.address},{secured.sandbox.secured_connect}",
             f"{secured.sandbox.secured_connect},{zookeeper.address}",
         ):
-            assert "no group" in secured.run("owners", "no-such-group", "-c", secured.name, "-z", both, code=4)
+            line = secured.run("owners", "no-such-group", "-c", secured.name, "-z", both, code=4)
+            assert names(line, "no-such-group")
 
 
 # Refusals by ZooKeeper
@@ -225,8 +243,8 @@ def test_a_zookeeper_that_wants_a_user(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     wants: str,
-    with_none: str | None,
-    with_credentials: str,
+    with_none: tuple[str, ...] | None,
+    with_credentials: tuple[str, ...],
 ) -> None:
     """A missing one is reported in one line, whatever comes first; nothing is taken for what is there."""
     provider = "-Dzookeeper.authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
@@ -246,10 +264,10 @@ def test_a_zookeeper_that_wants_a_user(
         ):
             result = run(*command, "-z", sandbox.connect, *options)
             if expected is not None:
-                assert (result.returncode, result.stdout) == (3, ""), (command, result.stderr)
-                assert result.stderr == f"zkgroup: ZooKeeper at {sandbox.connect} {expected}\n", command
+                assert (result.returncode, result.stdout, result.stderr.count("\n")) == (3, "", 1), (command, result)
+                assert names(result.stderr, sandbox.connect, *expected), (command, result.stderr)
             else:
-                assert "refuses" not in result.stderr
+                assert "--zookeeper-" not in result.stderr, (command, result)
             assert "?" not in result.stderr
 
 
@@ -274,56 +292,48 @@ def test_wrong_password_for_zookeeper(secured: Secured, command: tuple[str, ...]
     connection is reported as up before the login has ended (kazoo)."""
     password = secured.file("wrong", WRONG)
     line = refused(secured, *command, "-c", secured.name, "--zookeeper-sasl-password-file", password)
-    assert "refuses the user zkgroup: check name and password (--zookeeper-sasl-user" in line
+    assert names(line, "ZooKeeper", "zkgroup", "--zookeeper-sasl-user", "--zookeeper-sasl-password-file")
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"),
+    ("kind", "cause", "facts"),
     [
-        ("expired", "its certificate has expired: renew it on the server"),
-        (
-            "elsewhere",
-            "for another host (127.0.0.1 is not among its names): name the server as its certificate does, or --no-",
-        ),
-        ("unknown", "not known here: name the authority with --zookeeper-ca-file"),
+        ("expired", FailureCause.CERTIFICATE_EXPIRED, ()),
+        ("elsewhere", FailureCause.CERTIFICATE_OF_ANOTHER_HOST, ("127.0.0.1", "--no-zookeeper-check-hostname")),
+        ("unknown", FailureCause.UNKNOWN_AUTHORITY, ("--zookeeper-ca-file",)),
     ],
 )
-def test_certificates_of_zookeeper(secured: Secured, kind: str, why: str) -> None:
+def test_certificates_of_zookeeper(secured: Secured, kind: str, cause: FailureCause, facts: tuple[str, ...]) -> None:
     """As the brokers'; without looking at hosts a session is had."""
     with TlsProxy(secured.sandbox.address, bad_server(secured, kind), secured.folder) as proxy:
         args = ["owners", "no-such-group", "-z", proxy.address, "--zookeeper-ca-file", str(secured.security.ca)]
         line = secured.run(*args, code=3)
-        assert why in line
-        assert f"ZooKeeper at {proxy.address}" in line
+        assert (names(line, proxy.address, *facts), "--" in line) == (True, bool(facts)), line
         assert proxy.accepted <= 10
+        failure = of_zookeeper(proxy.address, TlsSettings(str(secured.security.ca)))
+        assert (failure.cause, failure.server) == (cause, proxy.address)
         if kind == "elsewhere":
-            assert "no group" in secured.run(*args, "--no-zookeeper-check-hostname", code=4)
+            assert names(secured.run(*args, "--no-zookeeper-check-hostname", code=4), "no-such-group")
         else:
             loose = run(*args, "--no-zookeeper-verify")
-            assert loose.returncode == 4
-            assert "warning: certificates of ZooKeeper are not verified" in loose.stderr
+            assert (loose.returncode, names(loose.stderr, "warning:", "zookeeper-verify")) == (4, True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        (None, "wants a client certificate"),
-        ("expired", "refuses the client certificate {shown}"),
-        ("unknown", "refuses the client certificate {shown}"),
-    ],
-)
-def test_client_certificates_that_zookeeper_refuses(secured: Secured, kind: str | None, why: str) -> None:
+@pytest.mark.parametrize("kind", [None, "expired", "unknown"])
+def test_client_certificates_that_zookeeper_refuses(secured: Secured, kind: str | None) -> None:
     """As by brokers."""
     shown = secured.shows(bad_client(secured, kind), "--zookeeper", f"zookeeper-{kind}") if kind else []
     address = secured.sandbox.secured_connect
     line = refused(secured, "owners", "g", "-z", address, "--zookeeper-ca-file", str(secured.security.ca), *shown)
-    assert f"ZooKeeper at {address}" in line
-    assert why.format(shown=shown[1] if shown else "") in line
+    assert names(line, address, *shown[1:2] or ("--zookeeper-certificate-file", "--zookeeper-key-file"))
 
 
 def test_the_wrong_port_of_zookeeper(secured: Secured) -> None:
     """A plain client at the port for TLS, and the reverse."""
-    line = refused(secured, "owners", "g", "-z", secured.sandbox.secured_connect)
-    assert "speaks TLS at this port: give --zookeeper-tls" in line
-    line = refused(secured, "owners", "g", "-z", secured.sandbox.connect, "--zookeeper-tls")
-    assert "ends the connection at the TLS hand-shake: is this its port for TLS?" in line
+    sandbox = secured.sandbox
+    line = refused(secured, "owners", "g", "-z", sandbox.secured_connect)
+    assert names(line, sandbox.secured_connect, "--zookeeper-tls", "--zookeeper-ca-file")
+    assert of_zookeeper(sandbox.secured_connect).cause is FailureCause.TLS_REQUIRED
+    line = refused(secured, "owners", "g", "-z", sandbox.connect, "--zookeeper-tls")
+    assert names(line, sandbox.connect, "--zookeeper-certificate-file")
+    assert of_zookeeper(sandbox.connect, TlsSettings()).cause is FailureCause.HANDSHAKE_ENDED

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli import run
+from lines import names
 from servers import Sandbox
 
 from zkgroup.errors import UsageError
@@ -51,12 +53,10 @@ def test_tls_with_0_9(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, 
     login = ("--sasl-mechanism", "PLAIN", "--sasl-user", "u")
     refused = run("consume", "t", "-z", sandbox.connect, "--security-protocol", "SASL_SSL", *login,
                   env={"ZKGROUP_SASL_PASSWORD": "p"})  # fmt: skip
-    assert refused.returncode == 2
-    assert "no registered broker has a SASL_SSL listener (they offer PLAINTEXT, SSL)" in refused.stderr
+    assert (refused.returncode, names(refused.stderr, "SASL_SSL", "PLAINTEXT, SSL", "--security-protocol")) == (2, True)
     (tmp_path / "ca.pem").write_bytes(make_authority("other").pem)
     odd = run("consume", "t", "--until-end", *tls)
-    assert odd.returncode == 3
-    assert "its certificate is of an authority that is not known here" in odd.stderr
+    assert (odd.returncode, names(odd.stderr, f"{HOST}:{tls_port}", "--ssl-ca-file")) == (3, True), odd.stderr
 
 
 @pytest.mark.long
@@ -85,5 +85,5 @@ def test_the_first_and_the_last_release_that_can_be_secured(make_sandbox: Callab
 def test_releases_that_cannot_be_secured() -> None:
     """They are refused before anything is started, with those that can."""
     for release in ("0.8.2.2", "0.10.1.1"):
-        with pytest.raises(UsageError, match=r"cannot be secured so: use one of 0\.10\.2\.2, .*, 3\.9\.1$"):
+        with pytest.raises(UsageError, match=rf"{re.escape(release)}\b.* 0\.10\.2\.2, .*, 3\.9\.1$"):
             Sandbox("never", kafka=release, secure=True)

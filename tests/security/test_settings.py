@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 from zkgroup.clients.kafka.registered_brokers import choose_listener, settings_from_brokers
@@ -63,7 +64,7 @@ def test_every_place_for_a_password(tmp_path: Path, secret: str) -> None:
         resolve(tmp_path, SASL, {"ZKGROUP_SASL_PASSWORD_FILE": secret}, cluster=("c",)),
         resolve(tmp_path, SASL, {"ZKGROUP_SASL_PASSWORD": SECRET}, cluster=("c",)),
         resolve(tmp_path, SASL + "sasl-password-env = 'MINE'", {"MINE": SECRET}, cluster=("c",)),
-        resolve(tmp_path, SASL, ask=lambda what: SECRET if "password of ops" in what else "", cluster=("c",)),
+        resolve(tmp_path, SASL, ask=lambda what: SECRET if "ops" in what else "", cluster=("c",)),
     ]
     for settings in places:
         assert settings.kafka == {
@@ -75,7 +76,7 @@ def test_every_place_for_a_password(tmp_path: Path, secret: str) -> None:
         assert load_consumer_config(settings.properties, group="g").config.kafka == settings.kafka
         assert settings.warnings == ()
         assert SECRET not in repr(settings)
-    with pytest.raises(UsageError, match=r"no password of ops for the brokers was given: .*ZKGROUP_SASL_PASSWORD"):
+    with pytest.raises(UsageError, match=r"\bops\b.*--sasl-password-file\b.*ZKGROUP_SASL_PASSWORD\b"):
         resolve(tmp_path, SASL, cluster=("c",))
 
 
@@ -91,17 +92,18 @@ def test_kerberos_with_zookeeper(tmp_path: Path, secret: str) -> None:
     assert shown["zookeeper-sasl-mechanism"] == "GSSAPI"
     assert shown["zookeeper-kerberos-keytab"] == secret
     assert shown["zookeeper-kerberos-service"] == "zk"
-    for profile, why in (
+    for profile, facts in (
         (
             kerberos + "zookeeper-sasl-user = 'ops'",
-            "zookeeper-sasl-user is for DIGEST-MD5, and .* is GSSAPI",
+            ("zookeeper-sasl-user", "zookeeper-sasl-mechanism", "GSSAPI", "--zookeeper-kerberos-principal"),
         ),
-        (keytab, "is for Kerberos, which zookeeper-sasl-mechanism does not name: give --zookeeper-sasl-mechanism"),
-        ("zookeeper-sasl-mechanism = 'DIGEST-MD5'", "DIGEST-MD5 needs a user: give --zookeeper-sasl-user"),
-        (kerberos + "zookeeper-kerberos-keytab = '/nowhere'", "cannot read /nowhere: No such file"),
+        (keytab, ("zookeeper-kerberos-…", "--zookeeper-sasl-mechanism GSSAPI")),
+        ("zookeeper-sasl-mechanism = 'DIGEST-MD5'", ("DIGEST-MD5", "--zookeeper-sasl-user")),
+        (kerberos + "zookeeper-kerberos-keytab = '/nowhere'", ("/nowhere", "No such file")),
     ):
-        with pytest.raises(UsageError, match=why):
+        with pytest.raises(UsageError) as refused:
             resolve(tmp_path, profile, cluster=("c",))
+        assert names(str(refused.value), *facts), refused.value
 
 
 def test_what_wins(tmp_path: Path) -> None:
@@ -113,9 +115,9 @@ def test_what_wins(tmp_path: Path) -> None:
     by_variable = {**variable, "ZKGROUP_CLUSTER": "c"}
     assert resolve(tmp_path, listener, by_variable).listener == "FROM_ENVIRONMENT"
     assert resolve(tmp_path, listener, cluster=("c",), property=("zkgroup.listener=X",)).listener == "X"
-    with pytest.raises(UsageError, match=r"--listener and --property zkgroup\.listener contradict each other"):
+    with pytest.raises(UsageError, match=r"--listener\b.*--property zkgroup\.listener\b"):
         resolve(tmp_path, listener=("FLAG",), property=("zkgroup.listener=X",))
-    with pytest.raises(UsageError, match="--listener was given twice"):
+    with pytest.raises(UsageError, match=r"--listener\b.*\bA\b.*\bB\b"):
         resolve(tmp_path, listener=("A", "B"))
 
 
@@ -147,12 +149,13 @@ def test_tls_is_a_floor(tmp_path: Path, secret: str, layer: str, protocol: str, 
             if registered in ("SSL", "SASL_SSL"):
                 assert settings_from_brokers(order, kafka, listener).protocol == order[0].endpoints[0].protocol
             else:
-                why = f"CLIENTS speaks {registered}, not {protocol}: .*--security-protocol {registered} permits"
+                facts = ("CLIENTS", registered, protocol, f"--security-protocol {registered}")
                 if registered not in PROTOCOLS:
-                    why = "the protocol of listener CLIENTS is unknown: .* none of PLAINTEXT, .*another listener"
-                with pytest.raises(UsageError, match=why) as refused:
+                    facts = ("CLIENTS", ", ".join(PROTOCOLS))
+                with pytest.raises(UsageError) as refused:
                     settings_from_brokers(order, kafka, listener)
-                assert ("permits" in str(refused.value)) == (registered in PROTOCOLS)
+                assert names(str(refused.value), *facts), refused.value
+                assert ("--" in str(refused.value)) == (registered in PROTOCOLS)
 
 
 def test_only_the_command_line_goes_below_the_floor(tmp_path: Path, secret: str) -> None:
@@ -163,12 +166,14 @@ def test_only_the_command_line_goes_below_the_floor(tmp_path: Path, secret: str)
     clear, plain = [broker(1, ("A", "SASL_PLAINTEXT"))], [broker(1, ("A", "PLAINTEXT"))]
     settings = resolve(tmp_path, profile, cluster=("c",), security_protocol=("sasl_plaintext",))
     assert settings_from_brokers(clear, settings.kafka, "A").properties["sasl.password"] == SECRET
-    with pytest.raises(UsageError, match="A speaks PLAINTEXT, not SASL_PLAINTEXT"):
+    with pytest.raises(UsageError, match=r"\bA\b.*\bPLAINTEXT\b.*\bSASL_PLAINTEXT\b.*--security-protocol PLAINTEXT\b"):
         settings_from_brokers(plain, settings.kafka, "A")
     for unnamed in (login, login + "security-protocol = 'PLAINTEXT'"):
         settings = resolve(tmp_path, unnamed, cluster=("c",))
         assert "sasl.password" not in settings_from_brokers(plain, settings.kafka, "A").properties
-        with pytest.raises(UsageError, match="A speaks SASL_PLAINTEXT, not PLAINTEXT"):
+        with pytest.raises(
+            UsageError, match=r"\bA\b.*\bSASL_PLAINTEXT\b.*\bPLAINTEXT\b.*--security-protocol SASL_PLAINTEXT\b"
+        ):
             settings_from_brokers(clear, settings.kafka, "A")
 
 
@@ -187,7 +192,7 @@ def test_no_typed_property_goes_below_the_floor(tmp_path: Path, secret: str, spe
         ("", {}, ("kafka.security.protocol=SASL_SSL",)),
     )
     for profile, environ, more in layers:
-        with pytest.raises(UsageError, match=f"--property asks for {spelt}, and .*--security-protocol {spelt} permits"):
+        with pytest.raises(UsageError, match=rf"--property\b.*\b{spelt}\b.*--security-protocol {spelt}\b"):
             resolve(tmp_path, login + profile, environ, cluster=("c",), property=(*more, typed))
     assert resolve(tmp_path, login, cluster=("c",), property=(typed,)).kafka["security.protocol"] == spelt
 
@@ -204,7 +209,7 @@ def test_no_layer_takes_off_anothers_tls(tmp_path: Path, weaker: str) -> None:
         (f"consumer-config = '{file}'\n{low}", {}, {"cluster": ("c",)}),
     ]
     for profile, environ, flags in cases:
-        with pytest.raises(UsageError, match=f"asks for {weaker}, and .* for SSL: .*--security-protocol {weaker}"):
+        with pytest.raises(UsageError, match=rf"\b{weaker}\b.*\bSSL\b.*--security-protocol {weaker}\b"):
             resolve(tmp_path, profile, environ, **flags)
         lowered = resolve(tmp_path, profile, environ, security_protocol=(weaker,), **flags)
         assert lowered.kafka["security.protocol"] == weaker
@@ -218,10 +223,10 @@ def test_no_layer_takes_off_zookeepers_tls(tmp_path: Path) -> None:
     ca.write_text("certificates")
     off = {"ZKGROUP_ZOOKEEPER_TLS": "false", "ZKGROUP_CLUSTER": "c"}
     for asked in ("zookeeper-tls = true", f"zookeeper-ca-file = '{ca}'"):
-        with pytest.raises(UsageError, match=r"ZKGROUP_ZOOKEEPER_TLS is false, and profile c in .* asks for TLS"):
+        with pytest.raises(UsageError, match=r"ZKGROUP_ZOOKEEPER_TLS\b.*\bc\b.*config\.toml.*--no-zookeeper-tls\b"):
             resolve(tmp_path, asked, off)
         assert resolve(tmp_path, asked, off, zookeeper_tls=("False",)).zookeeper_tls is None
-    with pytest.raises(UsageError, match="zookeeper-tls is false, and ZKGROUP_ZOOKEEPER_TLS asks for TLS"):
+    with pytest.raises(UsageError, match=r"zookeeper-tls\b.*ZKGROUP_ZOOKEEPER_TLS\b.*--no-zookeeper-tls\b"):
         resolve(tmp_path, "zookeeper-tls = false", {"ZKGROUP_ZOOKEEPER_TLS": "true"}, cluster=("c",))
     assert resolve(tmp_path, "zookeeper-tls = false", cluster=("c",)).zookeeper_tls is None
 
@@ -232,7 +237,7 @@ def test_no_layer_takes_off_the_registrys_tls(tmp_path: Path, secret: str) -> No
     profile, plain = f"{login}schema-registry = 'https://a:8081'", "http://b:8081"
     environ = {"ZKGROUP_SCHEMA_REGISTRY": plain, "ZKGROUP_CLUSTER": "c"}
     for variables, flags in ((environ, {}), ({}, {"cluster": ("c",), "schema_registry": (plain,)})):
-        with pytest.raises(UsageError, match=r"names a schema registry without TLS, and .* one with it"):
+        with pytest.raises(UsageError, match=r"config\.toml.*https://.*--schema-registry-user\b"):
             resolve(tmp_path, profile, variables, **flags)
         lowered = resolve(tmp_path, profile, variables, schema_registry_user=("ops",), **flags)
         assert (lowered.schema_registry, lowered.schema_registry_password) == (plain, SECRET)
@@ -255,34 +260,35 @@ def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
     assert resolve(tmp_path, "zookeeper-tls = true", cluster=("c",)).zookeeper_tls == TlsSettings()
     loose = resolve(tmp_path, "zookeeper-tls = true\nzookeeper-verify = false", cluster=("c",))
     assert loose.zookeeper_tls == TlsSettings(verify=False)
-    assert "anybody may answer" in loose.warnings[0]
+    assert names(loose.warnings[0], "ZooKeeper", "zookeeper-verify")
 
 
 @pytest.mark.parametrize(
-    ("profile", "why"),
+    ("profile", "facts"),
     [
-        ("security-protocol = 'TLS'", "'TLS' is none of PLAINTEXT, SSL"),
-        ("ssl-ca-file = '/nowhere/ca.pem'", "cannot read /nowhere/ca.pem"),
-        ("security-protocol = 'SASL_SSL'\nsasl-user = 'u'", "SASL_SSL needs a mechanism"),
-        ("security-protocol = 'SASL_SSL'\nsasl-mechanism = 'PLAIN'", "needs a user"),
-        (SASL + "sasl-password-env = 'NOT_SET_AT_ALL'", "names NOT_SET_AT_ALL, which is not set"),
-        (SASL + "sasl-password = 'hunter2'", "unknown key 'sasl-password'"),
-        ("zookeeper-tls = 'yes'", "zookeeper-tls has a value of the wrong type"),
-        ("zookeeper-acl = 'creator'", "needs credentials"),
-        ("zookeeper-sasl-user = 'u'", "no password of u for ZooKeeper was given"),
+        ("security-protocol = 'TLS'", ("security-protocol", "TLS", "PLAINTEXT, SSL")),
+        ("ssl-ca-file = '/nowhere/ca.pem'", ("ssl-ca-file", "/nowhere/ca.pem", "No such file")),
+        ("security-protocol = 'SASL_SSL'\nsasl-user = 'u'", ("SASL_SSL", "--sasl-mechanism")),
+        ("security-protocol = 'SASL_SSL'\nsasl-mechanism = 'PLAIN'", ("SASL_SSL", "PLAIN", "--sasl-user")),
+        (SASL + "sasl-password-env = 'NOT_SET_AT_ALL'", ("sasl-password-env", "NOT_SET_AT_ALL")),
+        (SASL + "sasl-password = 'hunter2'", ("'sasl-password'",)),
+        ("zookeeper-tls = 'yes'", ("zookeeper-tls", "true", "false")),
+        ("zookeeper-acl = 'creator'", ("zookeeper-acl creator", "--zookeeper-auth-file", "--zookeeper-sasl-user")),
+        ("zookeeper-sasl-user = 'u'", ("u", "ZooKeeper", "--zookeeper-sasl-password-file")),
     ],
 )
-def test_what_is_refused(tmp_path: Path, profile: str, why: str) -> None:
-    """Before brokers are connected, in words that name the setting and show no secret."""
-    with pytest.raises(UsageError, match=why) as caught:
+def test_what_is_refused(tmp_path: Path, profile: str, facts: tuple[str, ...]) -> None:
+    """Before brokers are connected, naming the setting and showing no secret."""
+    with pytest.raises(UsageError) as caught:
         check_properties(resolve(tmp_path, profile, cluster=("c",)).kafka)
+    assert names(str(caught.value), *facts), caught.value
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["h:8081", "ftp://h", "http://h:99999", "http://h:x", "http://[::1", "http://h?a"])
 def test_what_is_no_schema_registry(url: str) -> None:
     """A port that none can be, too."""
-    with pytest.raises(UsageError, match="is no URL: write it as http://HOST:8081"):
+    with pytest.raises(UsageError, match=r"http://HOST:8081"):
         registry_settings(ConnectionSettings(schema_registry=url))
 
 
@@ -291,7 +297,7 @@ def test_a_file_without_a_secret(tmp_path: Path, content: bytes) -> None:
     """It is named, and nothing of it is shown."""
     path = tmp_path / "secret"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=f"{path} has no secret") as caught:
+    with pytest.raises(UsageError, match=str(path)) as caught:
         resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(str(path),))
     assert "hunter" not in str(caught.value)
 
@@ -300,9 +306,9 @@ def test_what_exposes_a_secret_is_warned_of(tmp_path: Path, secret: str) -> None
     """A file that others may read, and one on the command line."""
     Path(secret).chmod(0o644)
     settings = resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(secret,))
-    assert settings.warnings == (f"{secret} has a secret, and others may read it: chmod 600",)
+    assert (len(settings.warnings), names(settings.warnings[0], secret, "chmod 600")) == (1, True)
     typed = resolve(tmp_path, SASL, cluster=("c",), property=(f"kafka.sasl.password={SECRET}",))
-    assert "the command line shows kafka.sasl.password to everyone" in typed.warnings[0]
+    assert names(typed.warnings[0], "kafka.sasl.password", "--sasl-password-file")
     assert SECRET not in typed.warnings[0]
 
 
@@ -333,7 +339,7 @@ def test_settings_for_another_machine(tmp_path: Path) -> None:
     assert KafkaSettings("h:1", here).portable().properties == {"ssl.ca.pem": "CA", "ssl.key.pem": "KEY", "a": "b"}
     folder = {"ssl.ca.location": str(tmp_path)}
     assert KafkaSettings("h:1", folder).portable().properties == folder
-    with pytest.raises(UsageError, match="cannot read /nowhere/key"):
+    with pytest.raises(UsageError, match=r"/nowhere/key\b.*No such file"):
         KafkaSettings("h:1", {"ssl.key.location": "/nowhere/key"}).portable()
 
 
@@ -386,17 +392,18 @@ def test_which_listener(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "listener", "why"),
+    ("protocol", "listener", "facts"),
     [
-        ("SASL_SSL", None, r"no registered broker has a SASL_SSL listener \(they offer PLAINTEXT, INSIDE: SSL\)"),
-        (None, "other", r"has a listener other \(they offer PLAINTEXT, INSIDE: SSL\)"),
-        ("SSL", "PLAINTEXT", "speaks PLAINTEXT, not SSL"),
+        ("SASL_SSL", None, ("SASL_SSL", "PLAINTEXT, INSIDE: SSL", "--security-protocol")),
+        (None, "other", ("other", "PLAINTEXT, INSIDE: SSL")),
+        ("SSL", "PLAINTEXT", ("PLAINTEXT", "SSL", "--security-protocol PLAINTEXT")),
     ],
 )
-def test_no_such_listener(protocol: str | None, listener: str | None, why: str) -> None:
+def test_no_such_listener(protocol: str | None, listener: str | None, facts: tuple[str, ...]) -> None:
     """What there is instead is named."""
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError) as refused:
         choose_listener([broker(1, PLAIN, INSIDE)], protocol, listener)
+    assert names(str(refused.value), *facts), refused.value
 
 
 @pytest.mark.parametrize("protocol", [None, "SASL_SSL", "CLIENTS"])
@@ -404,10 +411,10 @@ def test_a_listener_without_a_protocol(protocol: str | None) -> None:
     """Its name is not taken for what it speaks, whether it is asked for or reported of."""
     data = b'{"version":4,"endpoints":["CLIENTS://h:9092"],"listener_security_protocol_map":{"X":"SSL"}}'
     found = decode_broker("/brokers/ids/1", data)
-    with pytest.raises(UsageError, match=r"the protocol of listener CLIENTS is unknown: .*another") as refused:
+    with pytest.raises(UsageError, match=r"\bCLIENTS\b.*PLAINTEXT, SSL\b") as refused:
         choose_listener([found], protocol, "CLIENTS")
     assert "--security-protocol" not in str(refused.value)
-    with pytest.raises(UsageError, match=r"has a SSL listener \(they offer CLIENTS: not known\)"):
+    with pytest.raises(UsageError, match=r"\bSSL\b.*\bCLIENTS: "):
         choose_listener([found], "SSL", None)
 
 
@@ -434,13 +441,13 @@ def test_whatever_is_registered(listeners: list[list[tuple[str, str]]], protocol
 def test_old_brokers_and_sasl() -> None:
     """0.8 has one listener; a broker that registers as one of 0.9 and knows PLAIN is a newer one, and is asked for its
     versions; with TLS alone it is taken at its word."""
-    with pytest.raises(UsageError, match=r"no registered broker has a SSL listener \(they offer PLAINTEXT\)"):
+    with pytest.raises(UsageError, match=r"\bSSL\b.*\bPLAINTEXT\b.*--security-protocol\b"):
         settings_from_brokers([broker(1, PLAIN, version=1)], {"security.protocol": "SSL"})
     held_back = broker(1, ("SSL", "SSL"), ("SASL_SSL", "SASL_SSL"), version=2)
     assert settings_from_brokers([held_back], {"security.protocol": "SSL"}).legacy_release == "0.9.0.1"
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
     assert settings_from_brokers([held_back], {"security.protocol": "SASL_SSL", **login}).legacy_release is None
-    with pytest.raises(UsageError, match="SASL_SSL needs a mechanism"):
+    with pytest.raises(UsageError, match=r"\bSASL_SSL\b.*--sasl-mechanism\b"):
         settings_from_brokers([held_back], {}, "SASL_SSL")
     found = settings_from_brokers([held_back], login, "SSL")
     assert (found.bootstrap, dict(found.properties)) == ("h1:1000", {"security.protocol": "SSL"})
@@ -466,5 +473,5 @@ def test_access_lists_in_words() -> None:
 )
 def test_no_access_list(text: str) -> None:
     """What is none is refused, with what would be one."""
-    with pytest.raises(UsageError, match=r"zookeeper-acl: .* is no entry of an access list: write open, creator"):
+    with pytest.raises(UsageError, match=r"^zookeeper-acl: .*\bopen\b.*\bcreator\b"):
         parse_acl(text)

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import enum
 import socket
 import ssl
 import time
-from typing import Final
+from typing import Final, TypeAlias
 
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.setting_files import is_encrypted
 from zkgroup.errors import UnreachableError, UsageError
+
+
+class FailureCause(enum.Enum):
+    """Why a connection to a server, or a login, fails."""
+
+    UNKNOWN_NAME = enum.auto()
+    # TLS
+    TLS_REQUIRED = enum.auto()
+    NO_TLS = enum.auto()
+    HANDSHAKE_ENDED = enum.auto()
+    HANDSHAKE_FAILED = enum.auto()
+    # The server's certificate
+    CERTIFICATE_EXPIRED = enum.auto()
+    CERTIFICATE_NOT_YET_VALID = enum.auto()
+    CERTIFICATE_OF_ANOTHER_HOST = enum.auto()
+    UNKNOWN_AUTHORITY = enum.auto()
+    BAD_CERTIFICATE = enum.auto()
+    # The client's certificate
+    CLIENT_CERTIFICATE_REQUIRED = enum.auto()
+    CLIENT_CERTIFICATE_REFUSED = enum.auto()
+    # Logins
+    NO_SASL = enum.auto()
+    UNKNOWN_MECHANISM = enum.auto()
+    LOGIN_REQUIRED = enum.auto()
+    LOGIN_REFUSED = enum.auto()
+    NO_TOKEN = enum.auto()
+    SERVER_UNPROVEN = enum.auto()
+    ENCRYPTION_REQUIRED = enum.auto()
+    # Kerberos
+    CLOCKS_DIFFER = enum.auto()
+    NO_KDC = enum.auto()
+    UNKNOWN_SERVICE = enum.auto()
+    NO_TICKET = enum.auto()
+    NO_KEY = enum.auto()
+    NO_PLUGIN = enum.auto()
+    KERBEROS_FAILED = enum.auto()
+
+
+#: Cause, message and remedy.
+Explanation: TypeAlias = tuple[FailureCause, str, str]
 
 _PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
 _AFTERWARDS = 0.3  # seconds for a server to refuse a certificate after the hand-shake
@@ -111,63 +152,85 @@ def is_no_tls(reason: str) -> bool:
     return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
-def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str) -> tuple[str, str]:
-    """Message and remedy for a server's certificate that is refused here. ``ca``, ``no_check``: the options to name."""
+def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str) -> Explanation:
+    """The explanation of a server's certificate that is refused here. ``ca``, ``no_check``: the options to name."""
     # X509_V_ERR_* of OpenSSL, 1.0 to 3.
     match error.verify_code:
         case 10:
-            return f"{what}: its certificate has expired", "renew it on the server"
+            return FailureCause.CERTIFICATE_EXPIRED, f"{what}: its certificate has expired", "renew it on the server"
         case 9:
-            return f"{what}: its certificate is not valid yet", "check the clocks, here and on the server"
+            message = f"{what}: its certificate is not valid yet"
+            return FailureCause.CERTIFICATE_NOT_YET_VALID, message, "check the clocks, here and on the server"
         case 62 | 64:
             host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
             message = f"{what}: its certificate is for another host ({host} is not among its names)"
-            return message, f"name the server as its certificate does, or {no_check}"
+            remedy = f"name the server as its certificate does, or {no_check}"
+            return FailureCause.CERTIFICATE_OF_ANOTHER_HOST, message, remedy
         case 2 | 18 | 19 | 20 | 21:
-            return f"{what}: its certificate is of an authority that is not known here", f"name the authority with {ca}"
+            message = f"{what}: its certificate is of an authority that is not known here"
+            return FailureCause.UNKNOWN_AUTHORITY, message, f"name the authority with {ca}"
         case _:
-            return f"{what}: its certificate is not taken ({error.verify_message})", f"check it, and {ca}"
+            message = f"{what}: its certificate is not taken ({error.verify_message})"
+            return FailureCause.BAD_CERTIFICATE, message, f"check it, and {ca}"
 
 
-def client_refused(what: str, tls: TlsSettings, reason: str, options: str) -> tuple[str, str]:
-    """Message and remedy for a server that refuses this client at the hand-shake, or after it. ``reason``: of an
+def client_refused(what: str, tls: TlsSettings, reason: str, options: str) -> Explanation:
+    """The explanation of a server that refuses this client at the hand-shake, or after it. ``reason``: of an
     ``SSLError``, empty where there is none; ``options``: those of a certificate and its key."""
     if tls.certificate_file is None:
-        return f"{what} wants a client certificate", f"name yours with {options}"
+        remedy = f"name yours with {options}"
+        return FailureCause.CLIENT_CERTIFICATE_REQUIRED, f"{what} wants a client certificate", remedy
     words = reason.replace("_", " ").lower()
     why = f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
     return (
+        FailureCause.CLIENT_CERTIFICATE_REFUSED,
         f"{what} refuses the client certificate {tls.certificate_file} ({why})",
         "check that it has not expired, and that the server knows its authority",
     )
 
 
-CLOCKS_DIFFER: Final = ("the clocks of this machine and of the KDC differ too much", "set them (NTP)")
-NO_KDC: Final = ("no KDC answers", "check krb5.conf (KRB5_CONFIG), and that the KDC runs")
+CLOCKS_DIFFER: Final[Explanation] = (
+    FailureCause.CLOCKS_DIFFER,
+    "the clocks of this machine and of the KDC differ too much",
+    "set them (NTP)",
+)
+NO_KDC: Final[Explanation] = (
+    FailureCause.NO_KDC,
+    "no KDC answers",
+    "check krb5.conf (KRB5_CONFIG), and that the KDC runs",
+)
 
 
-def unknown_service(service: str, option: str) -> tuple[str, str]:
+def unknown_service(service: str, option: str) -> Explanation:
     """The KDC has no such principal. ``option`` names another service."""
     return (
+        FailureCause.UNKNOWN_SERVICE,
         f"the KDC knows no service {service}",
         f"name the servers as their principals do, not by addresses, or give {option}",
     )
 
 
-def no_ticket(keytab: str | None, principal: str | None, option: str) -> tuple[str, str]:
+def no_ticket(keytab: str | None, principal: str | None, option: str) -> Explanation:
     """No ticket is there, or none was got by a keytab. ``option`` names a keytab."""
     whose = f" of {principal}" if principal else ""
     if keytab:
-        return f"the keytab {keytab} has no valid key{whose}", f"check it with 'klist -k {keytab}'"
+        message = f"the keytab {keytab} has no valid key{whose}"
+        return FailureCause.NO_KEY, message, f"check it with 'klist -k {keytab}'"
     return (
+        FailureCause.NO_TICKET,
         f"there is no valid Kerberos ticket{whose}",
         f"get one with 'kinit {principal or 'USER'}', or name a keytab with {option}",
     )
 
 
 class ConnectionFailure(UnreachableError):
-    """A connection, or a login, that failed for a known reason. ``is_final``: trying again will not help."""
+    """A connection, or a login, that failed for a known cause. ``server``: its address, "" where the login fails before
+    it. ``is_final``: trying again will not help."""
 
-    def __init__(self, message: str, remedy: str, *, is_final: bool = True) -> None:
+    def __init__(
+        self, cause: FailureCause, message: str, remedy: str, *, server: str = "", is_final: bool = True
+    ) -> None:
         super().__init__(message, remedy)
+        self.cause = cause
+        self.server = server
         self.is_final = is_final

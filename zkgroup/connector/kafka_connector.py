@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupMembership, OutdatedError
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created
@@ -56,6 +57,16 @@ class Rebalance:
     partitions: tuple[TopicPartition, ...]
     seconds: float
     without_offset: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+#: An error's class, and of a failed connection its server and cause: what makes another failure of it.
+_Failure: TypeAlias = tuple[type[UnreachableError], str, FailureCause | None]
+
+
+def _failure_of(error: UnreachableError) -> _Failure:
+    if isinstance(error, ConnectionFailure):
+        return type(error), error.server, error.cause
+    return type(error), "", None
 
 
 class KafkaDriver(MemberDriver):
@@ -103,7 +114,7 @@ class KafkaDriver(MemberDriver):
         self._without_offset: dict[TopicPartition, int] = {}
         self._began = self._slow_at = 0.0
         self._topics_at = self._retry_at = self._commit_at = 0.0
-        self._load_error = ""
+        self._load_failure: _Failure | None = None
 
     # ------------------------------------------------------------ from other threads
 
@@ -230,11 +241,11 @@ class KafkaDriver(MemberDriver):
                 without = {partition: offset for partition, offset in found.items() if offset is not None}
         except UnreachableError as error:
             self._retry_at = time.monotonic() + RETRY_INTERVAL
-            if str(error) != self._load_error:
-                self._load_error = str(error)
+            if (failure := _failure_of(error)) != self._load_failure:
+                self._load_failure = failure
                 log.warning("group %s: where to start is not known yet: %s", self.group, error)
             return
-        self._load_error = ""
+        self._load_failure = None
         self._committed |= starts
         self._without_offset |= without
         starts |= without

@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created
-from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
+from zkgroup.clients.zookeeper import ConnectionFailure, FailureCause, Session, ZooKeeperSettings
 from zkgroup.connector.consumer_connector import MemberDriver, Statistics
 from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
@@ -278,11 +278,11 @@ class ZooKeeperDriver(MemberDriver):
         def on_event(event: SessionEvent) -> None:
             self._events.put(ev.FromSession(epoch, event))
 
-        reported: set[str] = set()
+        reported: set[tuple[str, FailureCause]] = set()
 
         def on_failure(failure: ConnectionFailure) -> None:
-            if failure.message not in reported:  # it comes with each attempt
-                reported.add(failure.message)
+            if (failure.server, failure.cause) not in reported:  # it comes with each attempt
+                reported.add((failure.server, failure.cause))
                 log.warning("%s", failure)
 
         self._session = Session(self._zookeeper, on_event, on_failure)

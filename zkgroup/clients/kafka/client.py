@@ -41,11 +41,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from zkgroup.clients import connection_security
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
 from zkgroup.clients.kafka import connection_errors, wire_protocol
 from zkgroup.clients.kafka.connection_errors import ClientLog
-from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA
+from zkgroup.clients.kafka.wire_protocol import NoAnswer
 from zkgroup.config.settings_table import KERBEROS, PASSWORD_MECHANISMS
-from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import NoAnswerError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import parse_endpoints
 
 __all__ = [
@@ -342,16 +343,17 @@ def _has_controller(admin: AdminClient, kafka_log: ClientLog, settings: KafkaSet
     asked = admin.describe_cluster(request_timeout=timeout)
     deadline = time.monotonic() + timeout + 1
     explained = ""
-    hopeless: set[str] = set()
+    hopeless: set[str] = set()  # brokers
     enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(_LISTEN)
         if kafka_log.no_token:
-            raise UnreachableError(f"no OAUTHBEARER token was had: {kafka_log.no_token}", "check sasl.oauthbearer.…")
+            message = f"no OAUTHBEARER token was had: {kafka_log.no_token}"
+            raise ConnectionFailure(FailureCause.NO_TOKEN, message, "check sasl.oauthbearer.…")
         if kafka_log.failure != explained:
             explained = kafka_log.failure
             if (trouble := connection_errors.explain(explained, settings.properties)) is not None:
-                hopeless.add(trouble.message)  # which names the broker
+                hopeless.add(trouble.server)
                 if len(hopeless) >= enough:
                     raise trouble
     try:
@@ -439,7 +441,7 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     failures, others = wire_protocol.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
     why = wire_protocol.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
     remedy = "check that they run and that this host may reach them"
-    if failures and set(failures.values()) == {NOT_KAFKA}:
+    if failures and set(failures.values()) == {NoAnswer.NOT_KAFKA}:
         remedy = "give the address of a broker; that of ZooKeeper goes with --zookeeper"
     if others:
         elsewhere, _ = wire_protocol.troubles(others[:_ASKED], plain=plain)

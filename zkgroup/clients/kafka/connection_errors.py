@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.clients.connection_security import (
     CLOCKS_DIFFER,
     NO_KDC,
+    ConnectionFailure,
+    Explanation,
+    FailureCause,
     certificate_refused,
     client_refused,
     handshake_error,
@@ -28,7 +31,7 @@ from zkgroup.clients.connection_security import (
 )
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_table import KERBEROS
-from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.errors import UsageError
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaError
@@ -93,7 +96,7 @@ class ClientLog:
 _PLACE = re.compile(r"(?:[a-z_]+://)?(\[[^\]]+\]|[^\s/:]+):([0-9]+)/[^\s:]*: ")
 
 
-def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | None:
+def explain(failure: str, properties: Mapping[str, str]) -> ConnectionFailure | None:
     """The error for a failed connection; ``failure`` is librdkafka's log text (facility FAIL).
 
     None where trying again may help: nothing listens there, the network is down. Connects to the broker, for at most
@@ -103,46 +106,57 @@ def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | N
     if place is None:
         return None
     host, port = place[1].strip("[]"), int(place[2])
-    what = f"the broker at {place[1]}:{port}"
+    server = f"{place[1]}:{port}"
+    what = f"the broker at {server}"
     text = failure[place.end() :].partition(" (after ")[0]
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     encrypted = protocol.endswith("SSL")
     if "SASL" in text and "handshake failed" not in text.partition("SASL")[0]:
-        return _of_login(what, text, properties)
+        return ConnectionFailure(*_of_login(what, text, properties), server=server)
     # Sometimes OpenSSL's text comes alone. A connection that just ends may be a restarting broker's.
     bare = "SSL routines" in text and "unexpected eof" not in text and "state SSL_HANDSHAKE" in failure
     if encrypted and ("handshake failed" in text or bare):
-        return _of_handshake(what, host, port, text, properties)
+        return ConnectionFailure(*_of_handshake(what, host, port, text, properties), server=server)
     if not encrypted and "Disconnected" in text and speaks_tls((host, port)):
-        return UnreachableError(f"{what} speaks TLS at this port, not {protocol}", "choose another --security-protocol")
+        message = f"{what} speaks TLS at this port, not {protocol}"
+        return ConnectionFailure(
+            FailureCause.TLS_REQUIRED, message, "choose another --security-protocol", server=server
+        )
     if protocol == "PLAINTEXT" and "Disconnected" in text and "state UP" in failure:
-        return UnreachableError(
-            f"{what} ends the connection at the first request", "choose another --security-protocol: it may want a user"
+        return ConnectionFailure(
+            FailureCause.LOGIN_REQUIRED,
+            f"{what} ends the connection at the first request",
+            "choose another --security-protocol: it may want a user",
+            server=server,
         )
     return None
 
 
-def _of_login(what: str, text: str, properties: Mapping[str, str]) -> UnreachableError:
+def _of_login(what: str, text: str, properties: Mapping[str, str]) -> Explanation:
     user = properties.get("sasl.username", "?")
     mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "?").upper()
     if "not valid in current SASL state" in text:
-        return UnreachableError(f"{what} has no SASL at this port", "choose another --security-protocol or --listener")
+        remedy = "choose another --security-protocol or --listener"
+        return FailureCause.NO_SASL, f"{what} has no SASL at this port", remedy
     if mechanism == KERBEROS and (found := _of_kerberos(text, properties)) is not None:
-        return UnreachableError(f"cannot log in to {what}: {found[0]}", found[1])
+        cause, message, remedy = found
+        return cause, f"cannot log in to {what}: {message}", remedy
     if "mechanism" in text and "supported" in text:
         known = text.rpartition("supported mechanisms: ")[2].strip() or "others"
-        return UnreachableError(f"{what} does not know {mechanism}", f"it knows {known}: choose with --sasl-mechanism")
+        remedy = f"it knows {known}: choose with --sasl-mechanism"
+        return FailureCause.UNKNOWN_MECHANISM, f"{what} does not know {mechanism}", remedy
     if mechanism == KERBEROS:
-        return UnreachableError(
-            f"{what} refuses the login with Kerberos", "see the broker's log: its keytab, its clock"
-        )
-    return UnreachableError(
-        f"{what} refuses the user {user} ({mechanism})", "check --sasl-user, its password and --sasl-mechanism"
+        message = f"{what} refuses the login with Kerberos"
+        return FailureCause.LOGIN_REFUSED, message, "see the broker's log: its keytab, its clock"
+    return (
+        FailureCause.LOGIN_REFUSED,
+        f"{what} refuses the user {user} ({mechanism})",
+        "check --sasl-user, its password and --sasl-mechanism",
     )
 
 
-def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | None:
-    """The problem and its remedy, by the text of Kerberos' library, which is all that Cyrus SASL hands on."""
+def _of_kerberos(text: str, properties: Mapping[str, str]) -> Explanation | None:
+    """The explanation by the text of Kerberos' library, which is all that Cyrus SASL hands on."""
     keytab, principal = (properties.get(f"sasl.kerberos.{name}") for name in ("keytab", "principal"))
     service = properties.get("sasl.kerberos.service.name", "kafka")
     problems = {
@@ -151,6 +165,7 @@ def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | 
         "not found in Kerberos database": unknown_service(f"{service}/HOST", "--sasl-kerberos-service"),
         "KDC": NO_KDC,
         "No worthy mechs": (
+            FailureCause.NO_PLUGIN,
             "Cyrus SASL has no plugin for Kerberos",
             "install libsasl2-modules-gssapi-mit (Debian) or cyrus-sasl-gssapi (Red Hat)",
         ),
@@ -160,22 +175,23 @@ def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | 
     return next((found for mark, found in problems.items() if mark in text), None)
 
 
-def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> UnreachableError:
+def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> Explanation:
     settings = tls_of(properties)
     try:
         found = handshake_error(ssl_context(settings, "TLS with brokers"), (host, port), host)
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        return UnreachableError(*certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname"))
+        return certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname")
     reason = getattr(found, "reason", None) or ""
     if "PLAINTEXT broker" in text or is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
-        return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
+        message = f"{what} does not speak TLS at this port"
+        return FailureCause.NO_TLS, message, "choose another --security-protocol"
     unasked = "authentication might be required" in text or "unexpected message" in text  # the latter is why
     if unasked or (("ALERT" in reason or "alert" in text) if settings.certificate_file else "CERTIFICATE" in reason):
         files = "--ssl-certificate-file and --ssl-key-file"
-        return UnreachableError(*client_refused(what, settings, reason, files))
-    return UnreachableError(f"{what}: the TLS hand-shake failed ({text})", "check its TLS settings")
+        return client_refused(what, settings, reason, files)
+    return FailureCause.HANDSHAKE_FAILED, f"{what}: the TLS hand-shake failed ({text})", "check its TLS settings"
 
 
 def tls_of(properties: Mapping[str, str]) -> TlsSettings:

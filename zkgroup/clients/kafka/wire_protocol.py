@@ -18,8 +18,9 @@ import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
@@ -29,11 +30,20 @@ _NUMBER: Final = 1  # the correlation id: there is one request on each connectio
 _CLIENT: Final = b"zkgroup"
 _LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a request
 
-#: Why a server gave no answer, where more is asked of it.
-ENDED: Final = "it ends the connection at the first request"
-NOT_KAFKA: Final = "the server there is no Kafka broker"
-SILENT: Final = "it accepts connections, and is silent"
-_NOT_ACCEPTED: Final = "no connection is accepted there"
+
+class NoAnswer(StrEnum):
+    """Why a server gave no answer, and as text."""
+
+    UNKNOWN_NAME = "the name is not known"
+    REFUSED = "nothing listens there"
+    NOT_ACCEPTED = "no connection is accepted there"
+    SILENT = "it accepts connections, and is silent"
+    ENDED = "it ends the connection at the first request"
+    NOT_KAFKA = "the server there is no Kafka broker"
+
+
+#: ``NoAnswer``, or the system's text on another error.
+Trouble: TypeAlias = NoAnswer | str
 #: Seconds for a thread to report that it has waited in vain.
 _REPORT: Final = 0.2
 
@@ -151,11 +161,11 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
 
 def exchange(
     requests: Mapping[Key, tuple[Endpoint, bytes]], timeout: float, grace: float = math.inf
-) -> tuple[dict[Key, bytes], dict[Key, str]]:
+) -> tuple[dict[Key, bytes], dict[Key, Trouble]]:
     """Send each request on a connection of its own, all at the same time. Returns the answers that came within
-    ``timeout`` seconds, and within ``grace`` seconds after the first one; and of the others why none came, as text. An
+    ``timeout`` seconds, and within ``grace`` seconds after the first one; and of the others why none came. An
     empty request is answered by the connection itself."""
-    inbox: queue.SimpleQueue[tuple[Key, bytes | str]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[tuple[Key, bytes | Trouble]] = queue.SimpleQueue()
     deadline = time.monotonic() + timeout
 
     def run(key: Key, endpoint: Endpoint, request: bytes) -> None:
@@ -166,7 +176,7 @@ def exchange(
         # process from ending.
         threading.Thread(target=run, args=(key, *request), name="zkgroup-asking", daemon=True).start()
     answers: dict[Key, bytes] = {}
-    failures = dict.fromkeys(requests, _NOT_ACCEPTED)
+    failures: dict[Key, Trouble] = dict.fromkeys(requests, NoAnswer.NOT_ACCEPTED)
     end = deadline + _REPORT
     with contextlib.suppress(queue.Empty):
         for _ in requests:
@@ -180,25 +190,25 @@ def exchange(
     return answers, failures
 
 
-def _ask(endpoint: Endpoint, request: bytes, deadline: float) -> bytes | str:
-    """The answer, or why there is none, as text."""
-    silence = _NOT_ACCEPTED
+def _ask(endpoint: Endpoint, request: bytes, deadline: float) -> bytes | Trouble:
+    """The answer, or why there is none."""
+    silence = NoAnswer.NOT_ACCEPTED
     try:
         with socket.create_connection((endpoint.host, endpoint.port), timeout=_left(deadline)) as connection:
             if not request:
                 return b""
-            silence = SILENT
+            silence = NoAnswer.SILENT
             connection.sendall(request)
             length, number = struct.unpack("!ii", _receive(connection, 8, deadline))
             if number != _NUMBER or not 4 <= length <= _LARGEST:
-                return NOT_KAFKA
+                return NoAnswer.NOT_KAFKA
             return _receive(connection, length - 4, deadline)
     except (socket.gaierror, UnicodeError):  # the latter of an empty label
-        return "the name is not known"
+        return NoAnswer.UNKNOWN_NAME
     except ConnectionRefusedError:
-        return "nothing listens there"
+        return NoAnswer.REFUSED
     except ConnectionResetError:
-        return ENDED
+        return NoAnswer.ENDED
     except TimeoutError:
         return silence
     except OSError as error:
@@ -232,8 +242,8 @@ def answering(endpoints: Sequence[Endpoint], timeout: float) -> list[Endpoint]:
     return [endpoint for endpoint in endpoints if endpoint in answers]
 
 
-def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, str], list[Endpoint]]:
-    """Why each broker does not answer, as text, and the other brokers in the metadata of those that do.
+def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, Trouble], list[Endpoint]]:
+    """Why each broker does not answer, and the other brokers in the metadata of those that do.
 
     All are asked at once, for ``PROBE`` seconds; those that end the connection are asked once more, whether they are
     brokers. Without ``plain`` text they are only connected to.
@@ -247,15 +257,15 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
         try:
             others |= dict.fromkeys(read_metadata(answer).brokers.values())
         except struct.error:
-            failures[endpoint] = NOT_KAFKA
+            failures[endpoint] = NoAnswer.NOT_KAFKA
     versions = _request(_API_VERSIONS, b"")  # which each broker from 0.10 on answers, also one that wants a user first
-    ended = {one: (one, versions) for one, why in failures.items() if why == ENDED}
+    ended = {one: (one, versions) for one, why in failures.items() if why is NoAnswer.ENDED}
     _, unknown = exchange(ended, PROBE)
-    failures |= dict.fromkeys(unknown, NOT_KAFKA)
+    failures |= dict.fromkeys(unknown, NoAnswer.NOT_KAFKA)
     return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
 
 
-def in_words(failures: Mapping[Endpoint, str], *, named: bool = False) -> str:
+def in_words(failures: Mapping[Endpoint, Trouble], *, named: bool = False) -> str:
     """The result of ``troubles`` as text; a single server is named only if ``named``."""
     if len(failures) == 1 and not named:
         return next(iter(failures.values()))

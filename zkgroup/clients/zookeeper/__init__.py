@@ -4,8 +4,8 @@
 ``zkgroup.protocol.operations``. ``Registry`` is its synchronous form, for commands.
 """
 
-from zkgroup.clients.connection_security import ConnectionFailure
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
 from zkgroup.clients.zookeeper.kazoo_connection import ZooKeeperSettings
 from zkgroup.clients.zookeeper.session import CLOSE_TIMEOUT, Session
 
-__all__ = ["CLOSE_TIMEOUT", "ConnectionFailure", "Session", "ZooKeeperSettings"]
+__all__ = ["CLOSE_TIMEOUT", "ConnectionFailure", "FailureCause", "Session", "ZooKeeperSettings"]

@@ -20,6 +20,7 @@ from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 
 from zkgroup.clients.connection_security import (
     ConnectionFailure,
+    FailureCause,
     certificate_refused,
     client_refused,
     connect_tls,
@@ -70,25 +71,35 @@ def login_failure(server: str, settings: ZooKeeperSettings, cause: BaseException
     ``ConnectionFailure`` where the login fails before."""
     if isinstance(cause, ConnectionFailure):
         message, remedy = f"cannot log in to ZooKeeper at {server}: {cause.message}", cause.remedy
-        return ConnectionFailure(message, remedy.text if remedy else "", is_final=cause.is_final)
+        return ConnectionFailure(
+            cause.cause, message, remedy.text if remedy else "", server=server, is_final=cause.is_final
+        )
     if isinstance(settings.sasl, KerberosSettings):
         return ConnectionFailure(
+            FailureCause.LOGIN_REFUSED,
             f"ZooKeeper at {server} refuses the login with Kerberos",
             "see the server's log: its keytab, its clock, and the section Server of its JAAS file",
+            server=server,
         )
     if settings.sasl is not None:
         return ConnectionFailure(
+            FailureCause.LOGIN_REFUSED,
             f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",
             "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
+            server=server,
         )
     if settings.auth:
         return ConnectionFailure(
+            FailureCause.LOGIN_REFUSED,
             f"ZooKeeper at {server} refuses the credentials",
             "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead",
+            server=server,
         )
     return ConnectionFailure(
+        FailureCause.LOGIN_REQUIRED,
         f"ZooKeeper at {server} refuses clients without a user",
         "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file",
+        server=server,
     )
 
 
@@ -98,35 +109,47 @@ def connection_failure(
     """The failure of a connection to ``server`` (name, address, port), as far as certificates and protocols explain it;
     None otherwise. ``error``: the socket's, None where the server ended the connection."""
     host, ip, port = server
-    what = f"ZooKeeper at {address(host, port)}"
+    where = address(host, port)
+    what = f"ZooKeeper at {where}"
     if settings.tls is None:
         if isinstance(error, ConnectionRefusedError | TimeoutError) or not speaks_tls((ip, port)):
             return None
         return ConnectionFailure(
-            f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
+            FailureCause.TLS_REQUIRED,
+            f"{what} speaks TLS at this port",
+            "give --zookeeper-tls and --zookeeper-ca-file, or another port",
+            server=where,
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         options = "--zookeeper-ca-file", "--no-zookeeper-check-hostname"
-        return ConnectionFailure(*certificate_refused(error, what, *options))
+        return ConnectionFailure(*certificate_refused(error, what, *options), server=where)
     reason = getattr(error, "reason", None) or ""
     if error is None or "ALERT" in reason:
         # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client. Without an
         # alert it may just be stopping.
         files = "--zookeeper-certificate-file and --zookeeper-key-file"
-        return ConnectionFailure(*client_refused(what, settings.tls, reason, files), is_final=error is not None)
+        explanation = client_refused(what, settings.tls, reason, files)
+        return ConnectionFailure(*explanation, server=where, is_final=error is not None)
     if isinstance(error, ssl.SSLEOFError) or error.errno == errno.ECONNRESET:
         return ConnectionFailure(
+            FailureCause.HANDSHAKE_ENDED,
             f"{what} ends the connection at the TLS hand-shake",
             "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
+            server=where,
         )
     if is_no_tls(reason):
-        return ConnectionFailure(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
+        remedy = "name its port for TLS, or leave --zookeeper-tls out"
+        return ConnectionFailure(FailureCause.NO_TLS, f"{what} does not speak TLS", remedy, server=where)
     if isinstance(error, ssl.SSLError):
         return ConnectionFailure(
-            f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings"
+            FailureCause.HANDSHAKE_FAILED,
+            f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})",
+            "check its TLS settings",
+            server=where,
         )
     if isinstance(error, socket.gaierror):
-        return ConnectionFailure(f"{what}: the name is not known", "check the address", is_final=False)
+        message = f"{what}: the name is not known"
+        return ConnectionFailure(FailureCause.UNKNOWN_NAME, message, "check the address", server=where, is_final=False)
     return None
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA, SILENT, in_words, troubles
+from zkgroup.clients.kafka.wire_protocol import NoAnswer, in_words, troubles
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.config.connection_settings import parse_connect_string
 from zkgroup.errors import UnreachableError, ZkgroupError
@@ -58,7 +58,7 @@ class Registry:
         self.timeout = settings.connect_timeout if timeout is None else timeout
         self._session = Session(settings, self._on_event, self._on_connection_failure)
         self._failure: ConnectionFailure | None = None
-        self._hopeless: set[str] = set()  # failures of servers
+        self._hopeless: set[str] = set()  # servers
         self._up = threading.Event()
         self._down: str | None = None
 
@@ -73,7 +73,7 @@ class Registry:
     def _on_connection_failure(self, failure: ConnectionFailure) -> None:
         self._failure = failure
         if failure.is_final and not self._up.is_set():
-            self._hopeless.add(failure.message)  # which names the server
+            self._hopeless.add(failure.server)
             if len(self._hopeless) >= self.settings.servers:
                 self._down = failure.message
                 self._up.set()
@@ -201,7 +201,7 @@ def _why_none_answers(servers: Sequence[Endpoint]) -> str:
     failures, _ = troubles(servers, plain=True)
     found = {one: failures.get(one, "a Kafka broker answers there") for one in servers}
     unanswered = "connections are taken, and no request is answered"
-    found = {one: unanswered if why in (NOT_KAFKA, SILENT) else why for one, why in found.items()}
+    found = {one: unanswered if why in (NoAnswer.NOT_KAFKA, NoAnswer.SILENT) else why for one, why in found.items()}
     return in_words(found) if len(set(found.values())) > 1 else found[servers[0]]
 
 

@@ -20,7 +20,14 @@ from hashlib import md5
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from zkgroup.clients.connection_security import CLOCKS_DIFFER, NO_KDC, ConnectionFailure, no_ticket, unknown_service
+from zkgroup.clients.connection_security import (
+    CLOCKS_DIFFER,
+    NO_KDC,
+    ConnectionFailure,
+    FailureCause,
+    no_ticket,
+    unknown_service,
+)
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UsageError
 
@@ -29,7 +36,6 @@ Login: TypeAlias = Generator[bytes, bytes, None]
 _DIRECTIVE = re.compile(rb'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]*))')
 #: The service and host of each server, which ZooKeeper has in place of its own (``SecurityUtils``, 3.4 to 3.9).
 _URI = b"zookeeper/zk-sasl-md5"
-_NO_SASL = "the server has no SASL"
 #: Of RFC 4752: no security layer, and so no size of buffers.
 _NO_LAYER = b"\1\0\0\0"
 
@@ -63,7 +69,7 @@ def next_token(login: Login, answer: bytes | None, timeout: float) -> bytes:
 def _digest_login(user: str, password: str) -> Login:
     asked = _directives((yield b""))
     if b"nonce" not in asked:
-        raise ConnectionFailure(_NO_SASL, "leave the user out, or configure users at the server")
+        raise _no_sasl("leave the user out, or configure users at the server")
     nonce, realm = asked[b"nonce"], asked.get(b"realm", b"")
     our_nonce = secrets.token_hex(16).encode()
     key = _hash(_octets(user) + b":" + realm + b":" + _octets(password)).digest()
@@ -81,7 +87,12 @@ def _digest_login(user: str, password: str) -> Login:
     bare = [b"charset=utf-8", b"nc=00000001", b"qop=auth", b"response=" + proof(b"AUTHENTICATE")]
     answer = _directives((yield b",".join([*quoted, *bare])))
     if not hmac.compare_digest(answer.get(b"rspauth", b""), proof(b"")):
-        raise ConnectionFailure("the server does not know the password itself", "check the address")
+        message = "the server does not know the password itself"
+        raise ConnectionFailure(FailureCause.SERVER_UNPROVEN, message, "check the address")
+
+
+def _no_sasl(remedy: str) -> ConnectionFailure:
+    return ConnectionFailure(FailureCause.NO_SASL, "the server has no SASL", remedy)
 
 
 def _kerberos_login(settings: KerberosSettings, host: str) -> Login:
@@ -91,10 +102,11 @@ def _kerberos_login(settings: KerberosSettings, host: str) -> Login:
         while not context.is_complete:
             answer = yield context.step(answer)
             if not answer:
-                raise ConnectionFailure(_NO_SASL, "leave the mechanism out, or configure Kerberos at the server")
+                raise _no_sasl("leave the mechanism out, or configure Kerberos at the server")
         offered = context.unwrap(answer)
         if not offered[:1] or not offered[0] & _NO_LAYER[0]:
-            raise ConnectionFailure("the server wants what it is sent encrypted by SASL", "correct its sasl.qop")
+            message = "the server wants what it is sent encrypted by SASL"
+            raise ConnectionFailure(FailureCause.ENCRYPTION_REQUIRED, message, "correct its sasl.qop")
         yield context.wrap(_NO_LAYER)
     finally:
         context.close()
@@ -268,7 +280,8 @@ class KerberosContext:
         if routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED) or code in _NO_TICKET:
             return ConnectionFailure(*no_ticket(keytab, principal, "--zookeeper-kerberos-keytab"))
         text = self._text(minor.value, _MECHANISM_CODE) if code else self._text(routine, _GSS_CODE)
-        return ConnectionFailure(f"Kerberos failed: {text}", "check krb5.conf (KRB5_CONFIG) and the credentials")
+        remedy = "check krb5.conf (KRB5_CONFIG) and the credentials"
+        return ConnectionFailure(FailureCause.KERBEROS_FAILED, f"Kerberos failed: {text}", remedy)
 
     def _text(self, status: int, kind: int) -> str:
         text = _Buffer()
