@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from lines import names
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties, load_consumer_config
 from zkgroup.config.consumer_config import LoadedConfig
 from zkgroup.config.setting_files import Property, parse_properties
 from zkgroup.config.settings_table import BY_KEY, RESERVED
 from zkgroup.errors import UsageError
+
+#: Of the characters of a name, those that are no letters and digits.
+NAME_CHARACTERS = ("'.'", "'_'", "'-'")
 
 
 def load(text: str, group: str | None = None) -> LoadedConfig:
@@ -94,43 +99,41 @@ def test_every_key_has_a_field_and_every_field_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("a=1\nfetch.wait.max.ms=40000", r"line 2: fetch.wait.max.ms=40000 > socket.timeout.ms=30000: lower fetch"),
-        ("socket.timeout.ms=50", r"line 1: fetch.wait.max.ms=100 > socket.timeout.ms=50: lower fetch"),
-        (
-            "partition.assignment.strategy=sticky",
-            r"line 1: partition.assignment.strategy=sticky is unknown: use range or",
-        ),
-        ("offsets.storage=hbase", r"offsets.storage=hbase is unknown: use zookeeper or kafka"),
-        ("auto.offset.reset=anything", r"auto.offset.reset=anything is unknown: use smallest or largest"),
-        ("auto.commit.enable=yes", r"auto.commit.enable=yes is neither true nor false"),
-        ("auto.commit.enable=True", r"neither true nor false"),
-        (r"auto.commit.enable=a\nb", r"auto.commit.enable='a\\nb' is neither true nor false"),
-        ("zookeeper.session.timeout.ms=6s", r"zookeeper.session.timeout.ms=6s is no 32-bit integer"),
-        ("zookeeper.session.timeout.ms=4294967296", r"no 32-bit integer"),
-        ("zookeeper.session.timeout.ms=0", r"is too small: at least 1"),
-        ("consumer.timeout.ms=-2", r"is too small: at least -1"),
-        ("rebalance.backoff.ms=-1", r"is too small"),
-        ("group.id=a b", r"group.id=a b is not a legal name"),
-        ("group.id=", r"group.id= is not a legal name"),
-        ("group.id=.", r"group.id=\. is not a legal name: give another"),
-        ("consumer.id=a/b", r"not a legal name"),
-        ("zookeeper.connect=", r"zookeeper.connect= is empty"),
-        ("zkgroup.kafka.version=new", r"no Kafka release"),
-        ("kafka.=1", r"kafka\. cannot be set: name the property"),
-        ("kafka.enable.auto.commit=true", r"kafka.enable.auto.commit cannot be set: use auto.commit.enable"),
-        ("kafka.group.id=x", r"kafka.group.id cannot be set: use --group"),
+        ("a=1\nfetch.wait.max.ms=40000", ["line 2", "fetch.wait.max.ms=40000", "socket.timeout.ms=30000"]),
+        ("socket.timeout.ms=50", ["line 1", "fetch.wait.max.ms=100", "socket.timeout.ms=50"]),
+        ("partition.assignment.strategy=sticky", ["partition.assignment.strategy=sticky", "range", "roundrobin"]),
+        ("offsets.storage=hbase", ["offsets.storage=hbase", "zookeeper", "kafka"]),
+        ("auto.offset.reset=anything", ["auto.offset.reset=anything", "smallest", "largest"]),
+        ("auto.commit.enable=yes", ["auto.commit.enable=yes", "true", "false"]),
+        ("auto.commit.enable=True", ["auto.commit.enable=True", "true", "false"]),
+        (r"auto.commit.enable=a\nb", [r"auto.commit.enable='a\nb'", "true", "false"]),
+        ("zookeeper.session.timeout.ms=6s", ["zookeeper.session.timeout.ms=6s", "32-bit"]),
+        ("zookeeper.session.timeout.ms=4294967296", ["zookeeper.session.timeout.ms=4294967296", "32-bit"]),
+        ("zookeeper.session.timeout.ms=0", ["zookeeper.session.timeout.ms=0", 100]),
+        ("consumer.timeout.ms=-2", ["consumer.timeout.ms=-2", -1]),
+        ("rebalance.backoff.ms=-1", ["rebalance.backoff.ms=-1", 0]),
+        ("group.id=a b", ["group.id=a b", *NAME_CHARACTERS]),
+        ("group.id=", ["group.id=", *NAME_CHARACTERS]),
+        ("group.id=.", ["group.id=."]),
+        ("consumer.id=a/b", ["consumer.id=a/b", *NAME_CHARACTERS]),
+        ("zookeeper.connect=", ["zookeeper.connect="]),
+        ("zkgroup.kafka.version=new", ["zkgroup.kafka.version=new", "0.8.2", "1.1"]),
+        ("kafka.=1", ["kafka."]),
+        ("kafka.enable.auto.commit=true", ["kafka.enable.auto.commit", "auto.commit.enable"]),
+        ("kafka.group.id=x", ["kafka.group.id", "--group"]),
         (
             "socket.timeout.ms=1000\nkafka.socket.timeout.ms=2000",
-            r"line 2: kafka.socket.timeout.ms contradicts socket.timeout.ms: remove one",
+            ["line 2", "kafka.socket.timeout.ms", "socket.timeout.ms"],
         ),
     ],
 )
-def test_what_cannot_be_meant_is_an_error(text: str, message: str) -> None:
+def test_what_cannot_be_meant_is_an_error(text: str, facts: list[object]) -> None:
     """Each message names file, line and key and says what to do; the exit code is 2."""
-    with pytest.raises(UsageError, match=message) as caught:
+    with pytest.raises(UsageError) as caught:
         load(text, None if text.startswith("group.id") else "g")
+    assert names(str(caught.value), *facts), caught.value
     assert str(caught.value).startswith("c.properties, line ")
     assert caught.value.exit_code == 2
 
@@ -139,7 +142,7 @@ def test_the_files_group_must_be_the_command_lines() -> None:
     """A group on the command line may repeat the file's, but not contradict it."""
     assert load("group.id=g", "g").config.group_id == "g"
     assert load("group.id=g").config.group_id == "g"
-    with pytest.raises(UsageError, match=r"c.properties, line 1: group.id=g contradicts --group other: remove one"):
+    with pytest.raises(UsageError, match=r"^c\.properties, line 1: group\.id=g\b.*--group other\b"):
         load("group.id=g", "other")
 
 
@@ -149,31 +152,29 @@ def test_no_layer_replaces_anothers_group(group: str | None) -> None:
     profile, a second line. The same twice is no matter."""
     in_file = list(parse_properties(b"group.id=g", "c.properties"))
     for origin in ("--property", "profile p in config.toml"):
-        with pytest.raises(
-            UsageError, match=rf"c.properties, line 1: group.id=g contradicts {origin} group.id=b: remove"
-        ):
+        with pytest.raises(UsageError, match=rf"^c\.properties, line 1: group\.id=g\b.*{origin} group\.id=b\b"):
             load_consumer_config([*in_file, Property("group.id", "b", origin)], group=group)
         twice = load_consumer_config([*in_file, Property("group.id", "g", origin)], group="g")
         assert twice.config.group_id == "g"
-    with pytest.raises(UsageError, match=r"line 1: group.id=g contradicts c.properties, line 2 group.id=b"):
+    with pytest.raises(UsageError, match=r"line 1: group\.id=g\b.*c\.properties, line 2 group\.id=b\b"):
         load("group.id=g\ngroup.id=b")
 
 
 @pytest.mark.parametrize(
-    ("text", "warning"),
+    ("text", "facts"),
     [
-        ("no.such.key=1", "c.properties, line 1: unknown key 'no.such.key' is ignored"),
-        ("auto.offset.rest=smallest", "unknown key 'auto.offset.rest' is ignored (did you mean auto.offset.reset?)"),
-        ("security.protocol=SSL", "'security.protocol' is ignored (did you mean kafka.security.protocol?)"),
-        ("num.consumer.fetchers=4", "num.consumer.fetchers has no effect: librdkafka keeps one connection"),
-        ("rebalance.max.retries=1", "line 1: rebalance.max.retries makes rebalance.max.retries × rebalance.backoff.ms"),
-        ("fetch.min.bytes=0", "line 1: fetch.min.bytes becomes fetch.min.bytes=1, the nearest librdkafka takes"),
+        ("no.such.key=1", ["c.properties, line 1", "'no.such.key'"]),
+        ("auto.offset.rest=smallest", ["'auto.offset.rest'", "auto.offset.reset"]),
+        ("security.protocol=SSL", ["'security.protocol'", "kafka.security.protocol"]),
+        ("num.consumer.fetchers=4", ["line 1", "num.consumer.fetchers", "librdkafka"]),
+        ("rebalance.max.retries=1", ["line 1", "rebalance.max.retries × rebalance.backoff.ms", "2000 ms", "6000 ms"]),
+        ("fetch.min.bytes=0", ["line 1", "fetch.min.bytes", "fetch.min.bytes=1"]),
     ],
 )
-def test_what_is_surely_not_meant_is_a_warning(text: str, warning: str) -> None:
+def test_what_is_surely_not_meant_is_a_warning(text: str, facts: list[object]) -> None:
     """Warnings are data: the core prints nothing."""
     warnings = load(text, "g").warnings
-    assert [found for found in warnings if warning in found], warnings
+    assert [found for found in warnings if names(found, *facts)], warnings
 
 
 def test_a_flag_replaces_a_files_value_in_silence() -> None:
@@ -255,14 +256,14 @@ def test_reserved_properties_name_a_way_out() -> None:
 
 def test_a_session_that_no_server_grants_is_refused() -> None:
     """Milliseconds that were meant as seconds, say; 400 ms, as in Kafka's own example, are taken."""
-    with pytest.raises(UsageError, match=r"zookeeper.session.timeout.ms=1 is too small: at least 100"):
+    with pytest.raises(UsageError, match=r"zookeeper\.session\.timeout\.ms=1\b.*\b100\b"):
         load("zookeeper.session.timeout.ms=1")
     assert load("zookeeper.session.timeout.ms=400").config.zookeeper_session_timeout_ms == 400
 
 
 def test_an_empty_group_is_no_group() -> None:
     """An unset variable in a script does not turn a member into a plain reader."""
-    with pytest.raises(UsageError, match="--group names no group"):
+    with pytest.raises(UsageError, match=r"--group\b"):
         load("", group="")
 
 
@@ -270,38 +271,45 @@ def test_an_empty_group_is_no_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "facts"),
     [
-        ({"offsets_storage": "x"}, "offsets.storage=x is unknown: use zookeeper or kafka"),
-        ({"partition_assignment_strategy": "sticky"}, "partition.assignment.strategy=sticky is unknown: use range or"),
-        ({"auto_offset_reset": "none"}, "auto.offset.reset=none is unknown: use smallest or largest"),
-        ({"zookeeper_session_timeout_ms": -5}, "zookeeper.session.timeout.ms=-5 is too small: at least 100"),
-        ({"zookeeper_connection_timeout_ms": 0}, "zookeeper.connection.timeout.ms=0 is too small: at least 1"),
-        ({"auto_commit_interval_ms": 0}, "auto.commit.interval.ms=0 is too small: at least 1"),
-        ({"rebalance_max_retries": 0}, "rebalance.max.retries=0 is too small: at least 1"),
-        ({"consumer_timeout_ms": -2}, "consumer.timeout.ms=-2 is too small: at least -1"),
-        ({"auto_commit_interval_ms": "1000"}, "auto.commit.interval.ms=1000 is no 32-bit integer"),
-        ({"auto_commit_interval_ms": 2**31}, "is no 32-bit integer"),
-        ({"auto_commit_interval_ms": True}, "is no 32-bit integer"),
-        ({"auto_commit_enable": "false"}, "auto.commit.enable=false is neither true nor false"),
-        ({"group_id": "a b"}, "group.id=a b is not a legal name: use letters"),
-        ({"group_id": "a/b"}, "group.id=a/b is not a legal name: use letters"),
-        ({"group_id": ".."}, r"group.id=\.\. is not a legal name: give another"),
-        ({"group_id": None}, "group.id=None is no text"),
-        ({"consumer_id": "a/b"}, "consumer.id=a/b is not a legal name: use letters"),
-        ({"consumer_id": ""}, "consumer.id= is not a legal name"),
-        ({"client_id": "a b"}, "client.id=a b is not a legal name"),
-        ({"kafka_version": "new"}, "zkgroup.kafka.version=new is no Kafka release"),
-        ({"fetch_wait_max_ms": 40000}, "fetch.wait.max.ms=40000 > socket.timeout.ms=30000: lower"),
-        ({"kafka": {"group.id": "x"}}, r"kafka\.group\.id cannot be set: use --group"),
-        ({"kafka": {"": "x"}}, "cannot be set: name the property"),
-        ({"kafka": {"socket.timeout.ms": "5"}, "socket_timeout_ms": 900}, r"contradicts socket.timeout.ms: remove one"),
+        ({"offsets_storage": "x"}, ["offsets.storage=x", "zookeeper", "kafka"]),
+        (
+            {"partition_assignment_strategy": "sticky"},
+            ["partition.assignment.strategy=sticky", "range", "roundrobin"],
+        ),
+        ({"auto_offset_reset": "none"}, ["auto.offset.reset=none", "smallest", "largest"]),
+        ({"zookeeper_session_timeout_ms": -5}, ["zookeeper.session.timeout.ms=-5", 100]),
+        ({"zookeeper_connection_timeout_ms": 0}, ["zookeeper.connection.timeout.ms=0", 1]),
+        ({"auto_commit_interval_ms": 0}, ["auto.commit.interval.ms=0", 1]),
+        ({"rebalance_max_retries": 0}, ["rebalance.max.retries=0", 1]),
+        ({"consumer_timeout_ms": -2}, ["consumer.timeout.ms=-2", -1]),
+        ({"auto_commit_interval_ms": "1000"}, ["auto.commit.interval.ms=1000", "32-bit"]),
+        ({"auto_commit_interval_ms": 2**31}, [f"auto.commit.interval.ms={2**31}", "32-bit"]),
+        ({"auto_commit_interval_ms": True}, ["auto.commit.interval.ms=True", "32-bit"]),
+        ({"auto_commit_enable": "false"}, ["auto.commit.enable=false", "true"]),
+        ({"group_id": "a b"}, ["group.id=a b", *NAME_CHARACTERS]),
+        ({"group_id": "a/b"}, ["group.id=a/b", *NAME_CHARACTERS]),
+        ({"group_id": ".."}, ["group.id=.."]),
+        ({"group_id": None}, ["group.id=None"]),
+        ({"consumer_id": "a/b"}, ["consumer.id=a/b", *NAME_CHARACTERS]),
+        ({"consumer_id": ""}, ["consumer.id=", *NAME_CHARACTERS]),
+        ({"client_id": "a b"}, ["client.id=a b", *NAME_CHARACTERS]),
+        ({"kafka_version": "new"}, ["zkgroup.kafka.version=new", "0.8.2", "1.1"]),
+        ({"fetch_wait_max_ms": 40000}, ["fetch.wait.max.ms=40000", "socket.timeout.ms=30000"]),
+        ({"kafka": {"group.id": "x"}}, ["kafka.group.id", "--group"]),
+        ({"kafka": {"": "x"}}, ["kafka."]),
+        (
+            {"kafka": {"socket.timeout.ms": "5"}, "socket_timeout_ms": 900},
+            ["kafka.socket.timeout.ms", "socket.timeout.ms"],
+        ),
     ],
 )
-def test_code_can_say_no_more_than_a_file(fields: dict[str, Any], message: str) -> None:
+def test_code_can_say_no_more_than_a_file(fields: dict[str, Any], facts: list[object]) -> None:
     """The dataclass has the checks that files have, at its construction; the error names key, value and remedy."""
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as refused:
         ConsumerConfig(**({"group_id": "g"} | fields))
+    assert names(str(refused.value), *facts), refused.value
 
 
 def test_code_may_use_the_later_words_as_a_file_may() -> None:
@@ -325,14 +333,14 @@ def test_a_file_and_code_take_the_same_numbers(fields: dict[str, int]) -> None:
     means a default that is derived.)"""
     derived = {"zookeeper_connection_timeout_ms", "rebalance_backoff_ms"}
     assume(not any(fields.get(name) == -1 for name in derived))
-    names = {key.field: key.key for key in BY_KEY.values()}
-    text = "\n".join(f"{names[field]}={number}" for field, number in fields.items())
+    keys = {key.field: key.key for key in BY_KEY.values()}
+    text = "\n".join(f"{keys[field]}={number}" for field, number in fields.items())
     try:
         by_file: ConsumerConfig | None = load(text, "g").config
     except UsageError:
         by_file = None
     try:
-        explicit = frozenset(names[field] for field in fields)
+        explicit = frozenset(keys[field] for field in fields)
         by_code: ConsumerConfig | None = ConsumerConfig("g", explicit=explicit, **fields)  # type: ignore[arg-type]
     except UsageError:
         by_code = None
@@ -353,7 +361,8 @@ def test_a_member_of_a_group_in_kafka() -> None:
     with pytest.raises(UsageError, match=r"zookeeper\.session\.timeout\.ms"):
         load(text)
     loaded = coordinated("rebalance.backoff.ms=1\nconsumer.id=me\nauto.commit.enable=false\noffsets.storage=kafka\n")
-    assert loaded.warnings == ("without effect on a member of a group in Kafka: consumer.id, rebalance.backoff.ms",)
+    (warning,) = loaded.warnings
+    assert names(warning, "consumer.id, rebalance.backoff.ms")
     for line in ("offsets.storage=zookeeper", "dual.commit.enabled=true"):
-        with pytest.raises(UsageError, match="commit to Kafka alone"):
+        with pytest.raises(UsageError, match=rf"line 1: {re.escape(line)}\b.*--coordinator zookeeper\b"):
             coordinated(line)

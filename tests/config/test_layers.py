@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from lines import names
 
 from zkgroup.config import ConnectionSettings, resolve_connection
 from zkgroup.config.connection_settings import parse_bootstrap, parse_chroot, parse_connect_string
@@ -56,7 +58,7 @@ def test_nothing_given(tmp_path: Path) -> None:
     """Without any setting there is no ZooKeeper, which only who needs one complains of."""
     settings = resolve({"HOME": str(tmp_path)})
     assert (settings.zookeeper, settings.bootstrap, settings.timeout, settings.protected) == (None, (), 5.0, False)
-    with pytest.raises(UsageError, match="no ZooKeeper was named: give --zookeeper"):
+    with pytest.raises(UsageError, match=r"--zookeeper HOST:PORT/CHROOT\b.*--cluster NAME\b.*ZKGROUP_ZOOKEEPER\b"):
         settings.require_zookeeper()
 
 
@@ -109,26 +111,30 @@ def test_a_profiles_file_and_its_own_properties(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "facts"),
     [
-        ({"zookeeper": ("a", "b")}, r"two different ZooKeepers on one command line, a:2181 .* and b:2181"),
-        ({"zookeeper": ("a/x", "a/y")}, r"two different ZooKeepers"),
-        ({"zookeeper": ("a",), "property": ("zookeeper.connect=b",)}, r"b:2181 \(--property zookeeper.connect\)"),
-        ({"cluster": ("prod", "staging")}, r"--cluster was given twice, as prod and staging"),
-        ({"cluster": ("prd",)}, r"no cluster profile 'prd' in .*: did you mean prod\?"),
-        ({"cluster": ("sandbox:",)}, r"names no sandbox"),
-        ({"consumer_config": ("/no/such",)}, r"cannot read /no/such: No such file"),
-        ({"property": ("novalue",)}, r"--property wants KEY=VALUE"),
-        ({"zookeeper": ("",)}, r"--zookeeper: '' names an empty address"),
-        ({"connect_timeout": (0.0,)}, r"--connect-timeout: '0.0' is no time to wait"),
+        ({"zookeeper": ("a", "b")}, ["a:2181 (--zookeeper)", "b:2181 (--zookeeper)"]),
+        ({"zookeeper": ("a/x", "a/y")}, ["a:2181/x (--zookeeper)", "a:2181/y (--zookeeper)"]),
+        (
+            {"zookeeper": ("a",), "property": ("zookeeper.connect=b",)},
+            ["a:2181 (--zookeeper)", "b:2181 (--property zookeeper.connect)"],
+        ),
+        ({"cluster": ("prod", "staging")}, ["--cluster", "prod", "staging"]),
+        ({"cluster": ("prd",)}, ["'prd'", "config.toml", "prod"]),
+        ({"cluster": ("sandbox:",)}, ["--cluster sandbox:", "sandbox:NAME"]),
+        ({"consumer_config": ("/no/such",)}, ["/no/such", "No such file"]),
+        ({"property": ("novalue",)}, ["--property", "KEY=VALUE"]),
+        ({"zookeeper": ("",)}, ["--zookeeper:", "''"]),
+        ({"connect_timeout": (0.0,)}, ["--connect-timeout:", "'0.0'"]),
     ],
 )
 def test_contradictions_and_mistakes(
-    environ: dict[str, str], flags: dict[str, tuple[object, ...]], message: str
+    environ: dict[str, str], flags: dict[str, tuple[object, ...]], facts: list[str]
 ) -> None:
     """Each is a usage error that names the option and what to do."""
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as refused:
         resolve(environ, **flags)
+    assert names(str(refused.value), *facts), refused.value
 
 
 def test_the_same_zookeeper_twice_is_fine(environ: dict[str, str]) -> None:
@@ -140,7 +146,8 @@ def test_a_file_named_by_hand_but_overruled_is_reported(environ: dict[str, str],
     """Who names a file expects its ZooKeeper, so the environment does not win in silence."""
     path = file(tmp_path, "zookeeper.connect=file")
     settings = resolve(environ | {"ZKGROUP_ZOOKEEPER": "env"}, consumer_config=(path,))
-    assert settings.warnings == (f"{path}, line 1: zookeeper.connect is overruled by ZKGROUP_ZOOKEEPER (env:2181)",)
+    (warning,) = settings.warnings
+    assert names(warning, f"{path}, line 1:", "zookeeper.connect", "ZKGROUP_ZOOKEEPER (env:2181)")
     same = resolve(environ | {"ZKGROUP_ZOOKEEPER": "file:2181"}, consumer_config=(path,))
     assert same.warnings == ()
 
@@ -149,7 +156,8 @@ def test_a_mistyped_key_of_the_command_line_is_reported(environ: dict[str, str],
     """It was typed for this command, whether that reads a member's settings or not; a file is for others, too."""
     path = file(tmp_path, "of.another.tool=1")
     settings = resolve(environ, consumer_config=(path,), property=("fetch.min.byte=1", "group.id=g", "kafka.any=1"))
-    assert settings.warnings == ("--property: unknown key 'fetch.min.byte' is ignored (did you mean fetch.min.bytes?)",)
+    (warning,) = settings.warnings
+    assert names(warning, "--property:", "'fetch.min.byte'", "fetch.min.bytes")
 
 
 def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
@@ -162,9 +170,9 @@ def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
     assert resolve(environ, cluster=("staging",), consumer_config=(path,)).timeout == 2.5
     for value in ("0", "4000000"):
         path = file(tmp_path, f"zookeeper.connection.timeout.ms={value}")
-        with pytest.raises(UsageError, match=rf"line 1: zookeeper\.connection\.timeout\.ms={value} is no time to wait"):
+        with pytest.raises(UsageError, match=rf"line 1: zookeeper\.connection\.timeout\.ms={value}\b"):
             resolve(environ, cluster=("staging",), consumer_config=(path,))
-    with pytest.raises(UsageError, match="ZKGROUP_CONNECT_TIMEOUT: 'soon' is no time to wait"):
+    with pytest.raises(UsageError, match="ZKGROUP_CONNECT_TIMEOUT: 'soon'"):
         resolve(environ | {"ZKGROUP_CONNECT_TIMEOUT": "soon"})
 
 
@@ -182,27 +190,28 @@ def test_the_sandbox_is_found(cluster: str, asked: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("[clusters.a]\nprotcted = true", r"clusters.a: unknown key 'protcted': did you mean protected"),
-        ("[clusters.a]\nbrokers = 'b:9'", r"unknown key 'brokers': name the keys as the options"),
-        ("[clusters.a]\nlabels = 'prod'", r"clusters.a: labels has a value of the wrong type: give a list of texts"),
-        ("[clusters.a]\nprotected = 'yes'", r"clusters.a: protected has a value of the wrong type: give true or false"),
-        ("[clusters.a]\nzookeeper = 2181", r"zookeeper has a value of the wrong type: give a text"),
-        ("[clusters.a]\nconnect-timeout = true", r"connect-timeout has a value of the wrong type: give seconds"),
-        ("[clusters.a.kafka]\nsecurity.protocol = 'SSL'", r"quote dotted keys"),
-        ("[clusters]\na = 1", r"clusters.a is no table"),
-        ("[clusters.sandbox]\n", r"reserved name"),
-        ("[cluster.a]\n", r"unknown key 'cluster': profiles stand under"),
-        ("[clusters.a", r"config.toml: .*: correct the TOML"),
+        ("[clusters.a]\nprotcted = true", ["clusters.a:", "'protcted'", "protected"]),
+        ("[clusters.a]\nbrokers = 'b:9'", ["clusters.a:", "'brokers'", "protected, labels, kafka, properties"]),
+        ("[clusters.a]\nlabels = 'prod'", ["clusters.a: labels"]),
+        ("[clusters.a]\nprotected = 'yes'", ["clusters.a: protected", "true", "false"]),
+        ("[clusters.a]\nzookeeper = 2181", ["clusters.a: zookeeper"]),
+        ("[clusters.a]\nconnect-timeout = true", ["clusters.a: connect-timeout"]),
+        ("[clusters.a.kafka]\nsecurity.protocol = 'SSL'", ["clusters.a.kafka: security", '"a.b"']),
+        ("[clusters]\na = 1", ["clusters.a", "[clusters.NAME]"]),
+        ("[clusters.sandbox]\n", ["clusters.sandbox", "--cluster sandbox"]),
+        ("[cluster.a]\n", ["'cluster'", "[clusters.NAME]"]),
+        ("[clusters.a", ["']'", "TOML"]),
     ],
 )
-def test_a_profile_with_mistakes(tmp_path: Path, text: str, message: str) -> None:
+def test_a_profile_with_mistakes(tmp_path: Path, text: str, facts: list[str]) -> None:
     """What is misspelt in config.toml is an error that names the file, never ignored."""
     path = tmp_path / "config.toml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as refused:
         resolve({"ZKGROUP_CONFIG": str(path)}, cluster=("a",))
+    assert names(str(refused.value), path, *facts), refused.value
 
 
 def test_where_profiles_are_searched(tmp_path: Path) -> None:
@@ -210,9 +219,9 @@ def test_where_profiles_are_searched(tmp_path: Path) -> None:
     assert config_file({"ZKGROUP_CONFIG": "/a/b", "XDG_CONFIG_HOME": "/x"}) == (Path("/a/b"), True)
     assert config_file({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == (Path("/x/zkgroup/config.toml"), False)
     assert config_file({"XDG_CONFIG_HOME": "x", "HOME": "/h"}) == (Path("/h/.config/zkgroup/config.toml"), False)
-    with pytest.raises(UsageError, match=r"no file .*absent: ZKGROUP_CONFIG names it"):
+    with pytest.raises(UsageError, match=r"absent\b.*ZKGROUP_CONFIG\b"):
         resolve({"ZKGROUP_CONFIG": str(tmp_path / "absent")}, cluster=("a",))
-    with pytest.raises(UsageError, match="no cluster profile 'a'"):
+    with pytest.raises(UsageError, match=r"'a'.*config\.toml\b.*\bsandbox\b"):
         resolve({"HOME": str(tmp_path)}, cluster=("a",))
 
 
@@ -235,29 +244,31 @@ def test_connect_strings(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "wrong"),
     [
-        ("", "names an empty address"),
-        ("h:1,,h:2", "names an empty address"),
-        ("h:x", "'h:x' is no address"),
-        ("h:0", "'h:0' is no address"),
-        ("h:65536", "no address"),
-        ("h h", "no address"),
-        ("a..b", "no address"),
-        (f"{64 * 'a'}:1", "no address"),
-        ("/chroot", "names an empty address"),
-        ("h1:1/a,h2:2/a", "cannot be a chroot"),
-        ("h:1/a//b", "cannot be a chroot"),
-        ("h:1/a/../b", "cannot be a chroot"),
-        ("h:1/a\x1b", "cannot be a chroot"),
-        ("h:1/a /", "cannot be a chroot"),
-        ("zk://h:1/a", "'zk:' is no address"),
+        ("", ""),
+        ("h:1,,h:2", "h:1,,h:2"),
+        ("h:x", "h:x"),
+        ("h:0", "h:0"),
+        ("h:65536", "h:65536"),
+        ("h h", "h h"),
+        ("a..b", "a..b"),
+        (f"{64 * 'a'}:1", f"{64 * 'a'}:1"),
+        ("/chroot", "/chroot"),
+        ("zk://h:1/a", "zk:"),
     ],
 )
-def test_what_is_no_connect_string(text: str, message: str) -> None:
+def test_what_is_no_connect_string(text: str, wrong: str) -> None:
     """The option it came from, what is wrong, and the right form."""
-    with pytest.raises(UsageError, match=rf"-z: .*{message}.*: write "):
+    with pytest.raises(UsageError, match=rf"^-z: {re.escape(repr(wrong))} .*HOST:PORT"):
         parse_connect_string(text, "-z")
+
+
+@pytest.mark.parametrize("chroot", ["/a,h2:2/a", "/a//b", "/a/../b", "/a\x1b", "/a /"])
+def test_what_is_no_chroot(chroot: str) -> None:
+    """As above; behind the last server."""
+    with pytest.raises(UsageError, match=rf"^-z: {re.escape(repr(chroot))} .*/name/name\b"):
+        parse_connect_string(f"h:1{chroot}", "-z")
 
 
 chroots = st.text(st.sampled_from("/a.,:1 \x01\n\u2028\ufffe é"), max_size=12)
@@ -284,5 +295,5 @@ def test_a_chroot_is_what_a_connect_string_can_end_with(text: str) -> None:
 def test_brokers() -> None:
     """Lists of brokers, also as brokers write their listeners."""
     assert list(map(str, parse_bootstrap("a, b:1,SASL_SSL://c:2", "f"))) == ["a:9092", "b:1", "c:2"]
-    with pytest.raises(UsageError, match="f: 'a:b' is no address"):
+    with pytest.raises(UsageError, match=r"^f: 'a:b' "):
         parse_bootstrap("a:b", "f")

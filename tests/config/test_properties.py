@@ -51,7 +51,7 @@ def test_reads_what_java_reads(data: bytes, expected: dict[str, str]) -> None:
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uXYZW", b"\\u=1"])
 def test_names_the_line_of_a_malformed_escape(data: bytes) -> None:
     """Java throws here; the message says which line of which file."""
-    with pytest.raises(UsageError, match=r"f, line 3: malformed"):
+    with pytest.raises(UsageError, match=r"^f, line 3: .*\\uXXXX"):
         parse_properties(b"x=1\n\n" + data, "f")
 
 
@@ -67,7 +67,7 @@ def test_origin_is_the_first_line_of_a_continued_one() -> None:
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path: Path) -> None:
     """The message names the file and the reason."""
-    with pytest.raises(UsageError, match=r"cannot read .*absent: No such file"):
+    with pytest.raises(UsageError, match=r"absent\b.*No such file"):
         read_properties(tmp_path / "absent")
 
 
@@ -101,5 +101,5 @@ def test_what_java_stores_comes_back(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize("data", [b"PK\x03\x04\x00\x00", "group.id=a".encode("utf-16")])
 def test_binary_data_is_refused(data: bytes) -> None:
     """What is no text is not taken for one odd key."""
-    with pytest.raises(UsageError, match=r"c\.properties is no properties file: it has binary data"):
+    with pytest.raises(UsageError, match=r"^c\.properties\b.*KEY=VALUE"):
         parse_properties(data, "c.properties")

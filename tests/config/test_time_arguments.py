@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.message_times import has_no_time_index
@@ -64,7 +66,7 @@ def test_times(text: str, millis: int) -> None:
 )
 def test_what_is_no_time(text: str) -> None:
     """Anything else is wrong usage; few digits, too, as eight would be a date."""
-    with pytest.raises(UsageError, match="is no time: write it like"):
+    with pytest.raises(UsageError, match=rf"^{re.escape(repr(text))} .*2024-05-01T12:00:00\b.*PT3H\b"):
         parse_time(text)
 
 
@@ -107,14 +109,13 @@ def test_a_time_of_day_that_is_to_come(text: str) -> None:
     clock = text.strip()
     with pytest.raises(UsageError) as refused:
         parse_time(text, NOON)
-    assert str(refused.value).startswith(f"{text!r} is still to come today: it is 12:00 UTC: ")
-    assert str(refused.value).endswith(f": write 'yesterday {clock}' or 'today {clock}'")
+    assert names(str(refused.value), repr(text), "12:00 UTC", f"'yesterday {clock}'", f"'today {clock}'")
     assert parse_time(f"yesterday {clock}", NOON) + 24 * HOUR == parse_time(f"today {clock}", NOON) == NOON + 2 * HOUR
 
 
 def test_a_start_that_is_to_come() -> None:
-    """Where reading starts refuses it with the same words."""
-    with pytest.raises(UsageError, match="is still to come today"):
+    """Where reading starts refuses it in the same way."""
+    with pytest.raises(UsageError, match=r"'yesterday 23:59:59\.999'.*'today 23:59:59\.999'"):
         parse_start("@23:59:59.999")
 
 
@@ -149,16 +150,16 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    "text",
     [
-        *((text, "is no duration") for text in ("", "P", "PT", "PT5", "P1DT", "-P1D", "PT-5M", "P1H")),
-        *((text, "is no duration") for text in ("30", "-3h", "3y", "3h5", "3 hens", "1M", "PT1S2M")),
-        *((text, "is no duration") for text in ("P1M", "P1Y2D", "P3MT5S", "P99999999999D")),
+        *("", "P", "PT", "PT5", "P1DT", "-P1D", "PT-5M", "P1H"),
+        *("30", "-3h", "3y", "3h5", "3 hens", "1M", "PT1S2M"),
+        *("P1M", "P1Y2D", "P3MT5S", "P99999999999D"),
     ],
-)  # fmt: skip
-def test_what_is_no_duration(text: str, why: str) -> None:
+)
+def test_what_is_no_duration(text: str) -> None:
     """Months and years have no length, a minus no meaning."""
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=rf"^{re.escape(repr(text))} .*1d12h\b.*P1DT12H\b"):
         parse_duration(text)
 
 
@@ -196,7 +197,7 @@ def test_scopes_choose_of_what_exists() -> None:
     """What was named must be there; the error names the first that is not, and what there is."""
     existing = {"a": (0, 1, 2), "b": (0,)}
     assert parse_scope(["a:1-2", "b"]).select(existing) == [("a", 1), ("a", 2), ("b", 0)]
-    with pytest.raises(NotFoundError, match="there is no topic c"):
+    with pytest.raises(NotFoundError, match=r"\bc\b"):
         parse_scope(["a", "c"]).select(existing)
-    with pytest.raises(NotFoundError, match="topic a has no partition 3: it has 0 to 2"):
+    with pytest.raises(NotFoundError, match=r"\ba\b.*\b3\b.*\b0\b.*\b2\b"):
         parse_scope(["a:1-2000000000"]).select(existing)
