@@ -261,15 +261,15 @@ def test_ends_are_reported_on_request(cluster: Sandbox, make_topic: Make, unique
 def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make_topic: Make, unique: Unique) -> None:
     """No group, no streams, joining twice, committing before joining; nothing needs a server."""
     topic = make_topic(1)
-    with pytest.raises(UsageError, match="needs a name"):
+    with pytest.raises(UsageError, match=r"\bgroup\.id\b"):
         connector(cluster.connect, "")
     member = connector(cluster.connect, unique("group"))
-    with pytest.raises(UsageError, match="not in the group"):
+    with pytest.raises(UsageError):
         member.commit()
     for wrong in ({}, {"orders": 0}, {"no/topic": 1}):
         with pytest.raises(UsageError):
             member.streams(wrong)
-    with pytest.raises(UsageError, match="at least one stream"):
+    with pytest.raises(UsageError, match=r"^0 streams\b"):
         member.streams_by_filter(TopicFilter("white_list", "x"), 0)
     for topics in ("orders", [], ["no/topic"]):
         with pytest.raises(UsageError):
@@ -280,16 +280,16 @@ def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make
     config, settings = ConsumerConfig(group_id="g"), ZooKeeperSettings(cluster.connect)
     with pytest.raises(UsageError):
         Connector(config, ZooKeeperSettings("h:x"))
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match=r"\bgroup\.id=1\b"):
         Connector(ConsumerConfig(group_id=1), settings)  # type: ignore[arg-type]
     assert member.statistics().phase == "new"
     with member:
         member.streams({topic: 1})
-        with pytest.raises(UsageError, match="joined already"):
+        with pytest.raises(UsageError):
             member.streams({topic: 1})
     never = connector(cluster.connect, unique("group"))
     never.close()
-    with pytest.raises(UsageError, match="is closed"):
+    with pytest.raises(UsageError):
         never.streams({topic: 1})
 
 

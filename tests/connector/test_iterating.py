@@ -72,7 +72,7 @@ def test_breaking_off_an_iteration_skips_nothing(
         stream.mark()
         member.commit()
         assert committed(registry, group, topic, 1) == [20]
-        with pytest.raises(UsageError, match="amid a batch: go on with messages"):
+        with pytest.raises(UsageError, match=r"messages\(\)"):
             stream.batch(10)
         assert [record.offset for record in itertools.islice(stream, 80)] == list(range(20, 100))
         stream.mark()
@@ -144,7 +144,7 @@ def test_a_second_thread_is_refused_and_loses_nothing(
 
     def second(read: Callable[[], object]) -> None:
         """Read on another thread, which must be refused."""
-        with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="two threads read one stream"):
+        with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match=r"mark\(\)"):
             pool.submit(read).result(10)
 
     with connector(cluster.connect, unique("group")) as member, ThreadPoolExecutor(1) as pool:

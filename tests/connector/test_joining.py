@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -40,11 +41,11 @@ def test_zookeeper_is_where_either_says_it_is(
 @pytest.mark.parametrize(
     ("config", "given", "message"),
     [
-        ({}, None, "no ZooKeeper was named: set zookeeper_connect"),
-        ({"zookeeper_connect": "h:x"}, None, "zookeeper_connect: 'h:x' is no address"),
-        ({"zookeeper_connect": "h3"}, (HERE,), "zookeeper_connect=h3:2181 contradicts .*: name one"),
-        ({"group_id": "a/b"}, (HERE,), "group.id=a/b is not a legal name"),
-        ({"kafka_version": "9.9"}, (HERE,), "Kafka 9.9"),
+        ({}, None, r"zookeeper_connect\b.*ZooKeeperSettings\b"),
+        ({"zookeeper_connect": "h:x"}, None, "^zookeeper_connect: 'h:x' "),
+        ({"zookeeper_connect": "h3"}, (HERE,), rf"zookeeper_connect=h3:2181\b.*{re.escape(repr(HERE))}"),
+        ({"group_id": "a/b"}, (HERE,), r"\bgroup\.id=a/b\b"),
+        ({"kafka_version": "9.9"}, (HERE,), r"\b9\.9\b"),
     ],
 )
 def test_contradictions_are_refused_when_the_connector_is_made(
@@ -60,5 +61,5 @@ def test_contradictions_are_refused_when_the_connector_is_made(
 def test_a_topic_wants_a_stream(count: int) -> None:
     """No topic is subscribed to with no streams, next to others with some."""
     member = Connector(ConsumerConfig(group_id="g"), ZooKeeperSettings(HERE))
-    with pytest.raises(UsageError, match=f"{count} streams of topic orders: ask for one or more, or leave"):
+    with pytest.raises(UsageError, match=rf"^{count}\b.*\borders\b"):
         member.streams({"orders": count, "other": 3})

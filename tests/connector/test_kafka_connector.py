@@ -67,7 +67,7 @@ def test_a_commit_in_the_callback_is_made_on_the_members_own_thread(
     def on_rebalance(rebalance: Rebalance) -> None:
         heard.append(rebalance.kind)
         connector.commit()
-        with pytest.raises(UsageError, match="wait for itself"):
+        with pytest.raises(UsageError, match=r"leave\(\)"):
             connector.close()
 
     connector = member(kafka, group, on_rebalance=on_rebalance)
@@ -82,7 +82,7 @@ def test_a_connector_joins_once(kafka: KafkaSettings, make_topic: Make, unique: 
     topic = make_topic(1)
     closed = member(kafka, unique("group"))
     closed.close()
-    with pytest.raises(UsageError, match="is closed"):
+    with pytest.raises(UsageError):
         closed.merged_streams([topic])
     with member(kafka, unique("group")) as connector:
         connector.leave()

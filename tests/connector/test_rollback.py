@@ -63,8 +63,8 @@ def test_what_a_failed_attempt_has_claimed_is_given_back(
             before, found, change = attempt(), owners(registry, group), last_change()
             if before in (0, *rests) or attempt() != before:
                 return False  # it tries, or did meanwhile
-            assert found == {taken: "stranger-0"}, f"owned and not read after attempt {before}"
-            assert change > changes[-1], f"attempt {before} has claimed nothing"
+            assert found == {taken: "stranger-0"}, f"after attempt {before}"
+            assert change > changes[-1], f"no claim in attempt {before}"
             rests.append(before)
             changes.append(change)
             if len(rests) == 1:

@@ -160,10 +160,10 @@ def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
     epoch = held_back.driver.member.epoch
     held_back.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
-    with pytest.raises(CommitError, match="lease"):
+    with pytest.raises(CommitError):
         held_back.driver._commit_kafka(OFFSETS, epoch - 1)
     held_back.now = 103.1
-    with pytest.raises(CommitError, match="lease"):
+    with pytest.raises(CommitError):
         held_back.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
 

@@ -108,9 +108,9 @@ class Slot:
     def unnotified(self) -> Iterator[Unnotified]:
         """When which of its processes had no session any more and did not know."""
         for one in self.ended:
-            journal = self._folder / f"{one.process}.told"
-            message = [int(line) for line in journal.read_bytes().split()] if journal.exists() else []
-            yield one._replace(until=min([one.until, *(at for at in message if at > one.since)]))
+            journal = self._folder / f"{one.process}.ended"
+            times = [int(line) for line in journal.read_bytes().split()] if journal.exists() else []
+            yield one._replace(until=min([one.until, *(at for at in times if at > one.since)]))
 
     def close(self) -> None:
         """End everything."""

@@ -1,7 +1,7 @@
 """A member in a process of its own, which notes every record before it asks for the next: ``python -m faults.reader``.
 
 Lines of its journals, one journal for each stream: monotonic nanoseconds, the number of the share (counted by the
-rebalance listener), partition, offset. One more, ``.told``, has when the member heard that its session was over.
+rebalance listener), partition, offset. One more, ``.ended``, has when the member gave up a session.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pathlib import Path
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, Stream
+from zkgroup.connector.zookeeper_driver import ZooKeeperDriver
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 
-class Told(logging.Handler):
-    """Notes when the member was reported that its session is over: it delivers nothing more under it then."""
+def note_ended_sessions(journal: Path) -> None:
+    """Note when the member gives up a session, as it heard that it is over: it delivers nothing more under it then."""
+    close_session = ZooKeeperDriver._close_session
 
-    def __init__(self, journal: Path) -> None:
-        super().__init__()
-        self._journal = journal
+    def note(driver: ZooKeeperDriver) -> None:
+        with journal.open("ab") as out:
+            out.write(b"%d\n" % time.monotonic_ns())
+        close_session(driver)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if "joining again" in record.getMessage():
-            with self._journal.open("ab") as out:
-                out.write(b"%d\n" % time.monotonic_ns())
+    ZooKeeperDriver._close_session = note  # type: ignore[method-assign]
 
 
 class Shares:
@@ -72,7 +72,7 @@ def main() -> int:
         rebalance_backoff_ms=1000,
     )
     zookeeper = ZooKeeperSettings(connect, int(timeout_ms) / 1000, 20.0)
-    logging.getLogger("zkgroup").addHandler(Told(Path(f"{journal}.told")))
+    note_ended_sessions(Path(f"{journal}.ended"))
     shares = Shares()
     connector = Connector(config, zookeeper, listener=shares)
     asked = threading.Event()
