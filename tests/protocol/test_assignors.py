@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.errors import AssignmentRefusedError, UsageError
+from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
 from zkgroup.protocol import assignors
 from zkgroup.protocol.assignors import (
     Assignment,
@@ -110,7 +110,7 @@ def test_the_variants_hash_different_texts() -> None:
 def test_the_precondition_of_old_roundrobin(members: Mapping[str, Mapping[str, int]]) -> None:
     """0.8.2 to 0.10.1 refuse unless all topics have the same threads; later releases and range take it."""
     partitions = {"t": [0, 1], "u": [0, 1]}
-    with pytest.raises(AssignmentRefusedError, match="refuses this group") as caught:
+    with pytest.raises(AssignmentRefusedError) as caught:
         assign("roundrobin", "0.8.2", members, partitions)
     assert caught.value.remedy
     for strategy, compat in VARIANTS:
@@ -179,7 +179,7 @@ def test_other_releases_have_none(release: str) -> None:
 def test_absurd_numbers_of_streams() -> None:
     """Two thousand million streams: roundrobin is refused at once, and range makes no more threads than it needs."""
     members, partitions = {"c": {"t": 2**31 - 1}, "b": {"t": 1}}, {"t": range(5)}
-    with pytest.raises(AssignmentRefusedError, match="2147483648 streams"):
+    with pytest.raises(AssignmentRefusedError, match=r"\b2147483648\b"):
         assign("roundrobin", "1.1", members, partitions)
     plan = assign("range", "1.1", members, partitions)
     # As strings: 0, 1, 10, 100, 1000.
@@ -232,7 +232,7 @@ def test_a_group_is_resolved_member_by_member() -> None:
 
 def test_an_unreadable_filter_is_an_error() -> None:
     """An expression that Java refuses stops the group, so it is an error here as well."""
-    with pytest.raises(UsageError, match="invalid"):
+    with pytest.raises(FilterSyntaxError):
         TopicSelections(["t"]).streams(Registration("white_list", {"(": 1}))
 
 

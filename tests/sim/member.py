@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -11,7 +12,7 @@ from sim.ensemble import SimServer
 from sim.process import SimProcess
 from sim.reader import SimReader
 from sim.wire import Report, nobody
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import RebalanceFailedError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.member import TRANSITIONS, Member, MemberSettings, Phase
@@ -25,10 +26,13 @@ class CheckedMember(Member):
     """A member that may only go where the table of its states lets it."""
 
     seen: set[tuple[Phase, Phase]] = set()  # of all members of a test run  # noqa: RUF012
+    gave_up_waiting = False  # for its id
 
     def _enter(self, phase: Phase) -> None:
-        assert phase in TRANSITIONS[self.phase], f"{self.phase} → {phase} is not in the table"
+        assert phase in TRANSITIONS[self.phase], f"no transition {self.phase} → {phase}"
         self.seen.add((self.phase, phase))
+        if self.phase is Phase.WAITING:
+            self.gave_up_waiting = phase in (Phase.RELEASING, Phase.CLOSED)
         super()._enter(phase)
 
 
@@ -55,6 +59,7 @@ class SimMember(SimProcess):
     ) -> None:
         super().__init__(clock, random, server, brokers, settings.consumer_id, settings.session_timeout, report)
         self.member = CheckedMember(settings)
+        self.warnings: list[str] = []
         self.asked: set[int] = set()
         self.committed: dict[int, Exception | None] = {}
         self.notices: list[tuple[str, tuple[TopicPartition, ...]]] = []
@@ -92,6 +97,11 @@ class SimMember(SimProcess):
 
     def _woken(self) -> None:
         self._handle(ev.Tick())
+
+    @property
+    def has_given_way(self) -> bool:  # type: ignore[override]
+        """Whether it has left, as another session owned its id for longer than it waits."""
+        return self.member.gave_up_waiting and isinstance(self.error, RebalanceFailedError)
 
     @property
     def registration(self) -> Registration:
@@ -186,8 +196,10 @@ class SimMember(SimProcess):
                 self.committed[token] = error
                 if (listening := self._listening.pop(token, None)) is not None:
                     self.post(ev.Answered(listening, {}))
-            case ev.Log(_, text):
+            case ev.Log(level, text):
                 self.log.append(str(text))
+                if level >= logging.WARNING:
+                    self.warnings.append(str(text))
                 self._note(f"{self.name}: {text}")
             case ev.Finished(error):
                 assert not self.finished, "finished twice"

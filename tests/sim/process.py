@@ -18,6 +18,7 @@ class SimProcess:
     """One process: its session, its reader. ``log`` is what it would have logged."""
 
     reader: SimReader
+    has_given_way = False  # left, as another session owned its id
 
     def __init__(
         self,
