@@ -138,7 +138,7 @@ def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
         stream = Stream(
             asked.config,
             lambda: kafka,
-            may_deliver=lambda: True,
+            can_deliver=lambda: True,
             on_failure=lambda error: None,
             report_ends=asked.until_end,
             native=sink.reads_natively,

@@ -142,7 +142,7 @@ def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
 
     address = settings.require_zookeeper()
     with Registry(zookeeper_settings(settings)) as registry:
-        if address.chroot and not registry.chroot_exists():
+        if address.chroot and not registry.has_chroot():
             raise UsageError(
                 f"ZooKeeper at {','.join(map(str, address.addresses))} has no chroot {address.chroot}",
                 "check the path after the last server, as the brokers' zookeeper.connect has it",

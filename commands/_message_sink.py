@@ -113,7 +113,7 @@ class Sink:
                 batch = stream.batch(STOP_CHECK)
                 if batch is not None:
                     self._put(stream, batch)
-                elif stream.ended:
+                elif stream.has_ended:
                     return
                 # All delivered messages are written now, so the reported ends are reached.
                 self._note(stream.ends)

@@ -194,7 +194,7 @@ class LastingRegistry(Registry):
         try:
             return super()._round(ops, deadline)
         except UnreachableError:
-            if not self.lost or not all(isinstance(op, Get | GetAcl | Children | Exists | Sync) for op in ops):
+            if not self.is_lost or not all(isinstance(op, Get | GetAcl | Children | Exists | Sync) for op in ops):
                 raise
         self._begin_anew()  # it was over before anybody had noticed: what only reads may read again
         return super()._round(ops, deadline)

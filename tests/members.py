@@ -17,7 +17,6 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
-from zkgroup.connector.zookeeper_driver import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import assign, resolve_all
@@ -37,13 +36,12 @@ def connector(
     session_timeout: float = 6.0,
     listener: RebalanceListener | None = None,
     start: StartAt | None = None,
-    clock: Callable[[], float] = boot_clock,
     **config: Any,
 ) -> Connector:
     """A connector that has not joined."""
     settings = ConsumerConfig(group_id=group, **(QUICK | config))
     zookeeper = ZooKeeperSettings(connect, session_timeout, 10.0)
-    return Connector(settings, zookeeper, listener=listener, start=start, clock=clock)
+    return Connector(settings, zookeeper, listener=listener, start=start)
 
 
 class ReadMember:

@@ -88,8 +88,8 @@ def test_more_partitions_than_one_request_takes(
     piece: int,
 ) -> None:
     """Logs and committed offsets are asked for in pieces, the last of which may be short: no answer is missing."""
-    monkeypatch.setattr("zkgroup.clients.kafka.log_offsets.PIECE", piece)
-    monkeypatch.setattr("zkgroup.clients.kafka.group_consumers.PIECE", piece)
+    monkeypatch.setattr("zkgroup.clients.kafka.log_offsets.MAX_REQUEST_PARTITIONS", piece)
+    monkeypatch.setattr("zkgroup.clients.kafka.group_consumers.MAX_REQUEST_PARTITIONS", piece)
     topic = make_topic(5)
     fill(topic, 12, 5)
     partitions = [TopicPartition(topic, number) for number in range(5)]

@@ -94,7 +94,7 @@ def test_an_empty_pattern() -> None:
 
 def test_an_endless_expression(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends, and names the message that it met."""
-    monkeypatch.setattr(message_filter, "TIMEOUT", 0.1)
+    monkeypatch.setattr(message_filter, "MAX_MATCH_SECONDS", 0.1)
     wanted = MessageFilter(value=[parse_pattern("/^(a|aa)+$/", "")])
     message = Message(topic="orders", partition=3, offset=17, value=b"a" * 60 + b"!")
     with pytest.raises(FilterLimitError, match=r"\borders-3\b.*\b17\b"):

@@ -90,11 +90,11 @@ def test_a_transaction_is_all_or_nothing(root: Registry) -> None:
 
 def test_a_chroot_is_there_or_not(zookeeper: Sandbox, root: Registry, unique: Callable[[str], str]) -> None:
     """Without one it always is."""
-    assert root.chroot_exists()
+    assert root.has_chroot()
     with Registry(ZooKeeperSettings(zookeeper.address, connect_timeout=20.0)) as plain:
-        assert plain.chroot_exists()
+        assert plain.has_chroot()
     with Registry(ZooKeeperSettings(f"{zookeeper.address}/{unique('none')}", connect_timeout=20.0)) as nowhere:
-        assert not nowhere.chroot_exists()
+        assert not nowhere.has_chroot()
 
 
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1", "no.such.host.invalid:2181"])
@@ -128,9 +128,9 @@ def test_a_server_that_falls_silent_is_an_error_in_time(zookeeper: Sandbox) -> N
 def test_an_expired_session_is_known(zookeeper: Sandbox) -> None:
     """What is held by an ephemeral node must be given up then: ``lost`` shows, and reads say why they fail."""
     with Registry(ZooKeeperSettings(zookeeper.address), 20.0) as registry:
-        assert not registry.lost
+        assert not registry.is_lost
         expire_session(zookeeper.address, registry.session_id)
-        wait_until(lambda: registry.lost, 10, "the end is heard of")
+        wait_until(lambda: registry.is_lost, 10, "the end is heard of")
         with pytest.raises(UnreachableError, match=zookeeper.address):
             registry.read([Exists("/")])
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from support import scaled
 
 from zkgroup.clients.zookeeper.kazoo_connection import Bell
-from zkgroup.clients.zookeeper.session import WINDOW, RequestBatch
+from zkgroup.clients.zookeeper.session import MAX_UNANSWERED, RequestBatch
 from zkgroup.protocol.operations import Code, Failure, Get, Result
 
 REFUSED = Failure(Code.CONNECTION_LOSS, "not connected")
 
 
 @settings(max_examples=scaled(50))
-@given(st.integers(1, 3 * WINDOW), st.integers(), st.integers(0, 3 * WINDOW))
+@given(st.integers(1, 3 * MAX_UNANSWERED), st.integers(), st.integers(0, 3 * MAX_UNANSWERED))
 def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed: int, stop: int) -> None:
     """However answers come, never more than a window is on the wire, it never runs dry, and the end is reported once;
     what was not sent when the connection went is refused, what was is not."""
@@ -26,11 +26,11 @@ def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed
     finished: list[list[Result]] = []
     batch = RequestBatch([Get(f"/{number}") for number in range(count)], finished.append)
     expected: list[Result] = [REFUSED] * count
-    waiting = list(batch.window(WINDOW))
+    waiting = list(batch.window(MAX_UNANSWERED))
     sent = list(waiting)
     broken = False
     while waiting:
-        assert len(waiting) <= WINDOW
+        assert len(waiting) <= MAX_UNANSWERED
         assert not finished
         index = waiting.pop(random.randrange(len(waiting)))
         expected[index] = (str(index),)
@@ -39,7 +39,7 @@ def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed
             broken = True
             batch.refuse(REFUSED)
         elif more and not broken:
-            new = batch.window(WINDOW)
+            new = batch.window(MAX_UNANSWERED)
             sent += new
             waiting += new
         assert broken or waiting or len(sent) == count

@@ -253,7 +253,7 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
     stream = Stream(
         ConsumerConfig(group_id="g"),
         lambda: kafka,
-        may_deliver=lambda: True,
+        can_deliver=lambda: True,
         on_failure=lambda error: None,
         report_ends=True,
     )

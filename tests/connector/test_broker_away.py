@@ -20,7 +20,7 @@ def test_clients_whose_connections_failed_are_made_anew(
 ) -> None:
     """librdkafka connects again by itself, and was seen never to fetch again where partitions were assigned while the
     broker was away. So a member asks by a new client: with its next share, and where nothing comes for long."""
-    monkeypatch.setattr(stream_reader, "SILENCE", 2.0)
+    monkeypatch.setattr(stream_reader, "MIN_SILENCE", 2.0)
     sandbox = make_cluster()
     topic, group, partitions = "away", "g", 4
     settings = KafkaSettings(sandbox.bootstrap)

@@ -14,6 +14,7 @@ from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.connector import zookeeper_connector
 from zkgroup.connector.zookeeper_driver import boot_clock
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -92,7 +93,9 @@ def test_a_clock_that_jumps_ahead(registry: Registry, observed: Observed, second
     """As after the machine slept: past its lease a member delivers nothing before a server has answered; the session
     that lives on is kept, and nothing is read twice."""
     clock = Jumping()
-    observed.join("a", clock=clock)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zookeeper_connector, "boot_clock", clock)
+        observed.join("a")
     observed.join("b")
     wait_for_rest(registry, observed.group, 2)
     for _ in range(3):

@@ -51,7 +51,7 @@ def test_the_configured_time_out_ends_an_iteration(
         began = time.monotonic()
         assert stream.batch() is None
         assert time.monotonic() - began >= 0.7
-        assert not stream.ended
+        assert not stream.has_ended
         fill(topic, 1)
         assert len(list(stream.messages(2))) == 1
 
@@ -87,7 +87,7 @@ def test_a_timeout_leaves_the_stream_usable(cluster: Sandbox, make_topic: Make, 
         began = time.monotonic()
         assert list(stream.messages(0.3)) == []
         assert 0.3 <= time.monotonic() - began < 3.0
-        assert not stream.ended
+        assert not stream.has_ended
         fill(topic, 5)
         assert len(list(stream.messages(2.0))) == 5
         assert stream.batch(0.0) is None

@@ -88,4 +88,4 @@ def test_a_connector_joins_once(kafka: KafkaSettings, make_topic: Make, unique: 
         connector.leave()
         (stream,) = connector.merged_streams([topic])
         assert stream.batch(5) is None
-        assert stream.ended
+        assert stream.has_ended

@@ -144,5 +144,5 @@ def test_a_listener_cannot_close_its_member_but_make_it_leave(
     leaving.append(member)
     (stream,) = member.streams({topic: 1})[topic]
     assert list(stream.messages(20)) == []
-    assert stream.ended
+    assert stream.has_ended
     member.close()

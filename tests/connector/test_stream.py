@@ -31,7 +31,7 @@ class Owner:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.answers: list[KafkaSettings | Exception] = [settings]
-        self.may_deliver = True
+        self.can_deliver = True
         self.failed: list[Exception] = []
         self.asked = 0
 
@@ -46,7 +46,7 @@ class Owner:
         return Stream(
             ConsumerConfig(group_id="g", auto_offset_reset=reset),
             self.settings,
-            may_deliver=lambda: self.may_deliver,
+            can_deliver=lambda: self.can_deliver,
             on_failure=self.failed.append,
         )
 
@@ -123,14 +123,14 @@ def test_nothing_is_delivered_while_it_may_not(
     stream = make_stream()
     partition = TopicPartition(topic, 0)
     Feed(stream).assign(1, {partition: 0})
-    owner.may_deliver = False
+    owner.can_deliver = False
     quiet: list[str] = []
     timer = wait_in_background(lambda: Feed(stream).pause(lambda: quiet.append("quiet"), abandon=False), 0.5)
     assert stream.batch(1.5) is None
     timer.join()
     assert quiet == ["quiet"]
     assert Feed(stream).consumed() == {partition: 0}
-    owner.may_deliver = True
+    owner.can_deliver = True
     Feed(stream).assign(2, {partition: 2})
     assert offsets(stream, 3) == [2, 3, 4]
 
@@ -148,7 +148,7 @@ def test_a_batch_of_a_former_share_is_not_delivered_under_the_next(
         waiting.set()
         return allowed.is_set()
 
-    monkeypatch.setattr(stream, "_may_deliver", may)
+    monkeypatch.setattr(stream, "_can_deliver", may)
     Feed(stream).assign(1, {partition: 5})
     got: list[Any] = []
     reader = threading.Thread(target=lambda: got.append(stream.batch(20)))
@@ -201,7 +201,7 @@ def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     def read() -> None:
         for record in stream.messages(5.0):
             if not ended_at and record.offset + 1 < stream.statistics().messages:  # there is more of its batch
-                owner.may_deliver = False
+                owner.can_deliver = False
                 ended_at.append(record.offset)
             got.append(record.offset)
             if record.offset == 99:
@@ -212,7 +212,7 @@ def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     wait_until(lambda: ended_at and len(got) > ended_at[0], 20, "the lease has ended")
     reader.join(0.3)
     assert got == list(range(ended_at[0] + 1))
-    owner.may_deliver = True
+    owner.can_deliver = True
     reader.join(20)
     assert got == list(range(100))
 

@@ -212,7 +212,7 @@ def test_whatever_interrupts_nothing_is_left(
     with pytest.raises(error):
         trigger_rebalance(ours, deaf.group, judge, timeout=2.0)
     assert nothing_is_left(registry, deaf.group)
-    assert not ours.lost
+    assert not ours.is_lost
 
 
 def test_a_session_that_ends(deaf: Deaf, cluster: Sandbox, registry: Registry, ours: Registry) -> None:

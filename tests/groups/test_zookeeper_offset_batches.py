@@ -143,7 +143,7 @@ def test_a_session_lost_at_the_transaction(
 
     with Through(settings, lambda: proxy.stall(lost), expire) as through:
         assert write_offsets(through, group, writes).written == (P("t", 0),)
-        assert through.lost
+        assert through.is_lost
     (node,) = registry.read([Get(znodes.offset(group, P("t", 0)))])
     assert isinstance(node, Node)
     assert (node.data, node.stat.version) == (b"1", 1)

@@ -133,7 +133,7 @@ def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname:
     return None
 
 
-def speaks_tls(address: tuple[str, int]) -> bool:
+def is_tls_server(address: tuple[str, int]) -> bool:
     """Whether a server speaks TLS, even if it refuses the hand-shake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -359,7 +359,7 @@ def _zookeeper(flags: Flags, layers: Layers, properties: Sequence[Property]) -> 
     typed += [Value(p.value, f"{_COMMAND_LINE} {p.key}") for p in settings if p.origin == _COMMAND_LINE]
     parsed = [(parse_connect_string(value.text, value.origin), value.origin) for value in typed]
     for value, origin in parsed[1:]:
-        if not value.same_as(parsed[0][0]):
+        if not value.is_same_as(parsed[0][0]):
             raise UsageError(
                 f"two different ZooKeepers on one command line, {parsed[0][0]} ({parsed[0][1]}) and {value} ({origin})",
                 "give one",
@@ -379,7 +379,7 @@ def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, prope
         for p in properties
         if p.key == "zookeeper.connect"
         and p.origin not in (_COMMAND_LINE, origin)
-        and not parse_connect_string(p.value, p.origin).same_as(zookeeper)
+        and not parse_connect_string(p.value, p.origin).is_same_as(zookeeper)
     ]
 
 

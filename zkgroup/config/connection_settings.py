@@ -42,7 +42,7 @@ class ConnectString:
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses)) + self.chroot
 
-    def same_as(self, other: ConnectString) -> bool:
+    def is_same_as(self, other: ConnectString) -> bool:
         """Whether both name the same ensemble and chroot; the order of the servers does not matter."""
         return self.chroot == other.chroot and set(self.addresses) == set(other.addresses)
 

@@ -73,7 +73,7 @@ class MemberDriver(ABC):
         self._thread.start()
 
     @property
-    def in_callback(self) -> bool:
+    def is_in_callback(self) -> bool:
         """Whether the calling thread is inside a callback that the member waits for."""
         return threading.current_thread() is self._thread
 
@@ -90,7 +90,7 @@ class MemberDriver(ABC):
         self._begin_commit(token)
         return future
 
-    def may_deliver(self) -> bool:
+    def can_deliver(self) -> bool:
         """Whether messages may be delivered now. Kafka's coordinator fences members by itself."""
         return True
 
@@ -264,7 +264,7 @@ class ConsumerConnector(ABC):
             Stream(
                 self.config,
                 self._kafka_settings,
-                may_deliver=lambda: self._driver is not None and self._driver.may_deliver(),
+                can_deliver=lambda: self._driver is not None and self._driver.can_deliver(),
                 on_failure=lambda error: None if self._driver is None else self._driver.fail(error),
                 sharers=count,
                 **options,
@@ -331,7 +331,7 @@ class ConsumerConnector(ABC):
         if driver is None:
             self._closed = True
             return
-        if driver.in_callback:
+        if driver.is_in_callback:
             raise UsageError(
                 "close() inside a rebalance listener would wait for itself", "call leave() there, and close() outside"
             )

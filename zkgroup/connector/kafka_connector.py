@@ -24,6 +24,7 @@ from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.connector.consumer_connector import ConsumerConnector, MemberDriver, Statistics, StreamsOf, Topics
 from zkgroup.connector.stream import Feed
+from zkgroup.connector.stream_reader import BROKER_TIMEOUT
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.member import Counters
 from zkgroup.protocol.names import TopicPartition, internal_topics
@@ -33,8 +34,6 @@ log = logging.getLogger(__name__)
 
 #: How long one poll of the membership takes, in seconds.
 POLL: Final = 0.05
-#: How long the brokers may take to answer, in seconds.
-BROKER_TIMEOUT: Final = 5.0
 #: Seconds between two reads of the topics that a filter selects from.
 TOPICS_INTERVAL: Final = 5.0
 #: Seconds between two attempts to find out where reading starts.
@@ -142,7 +141,7 @@ class KafkaDriver(MemberDriver):
             )
 
     def _begin_commit(self, token: int) -> None:
-        if self.in_callback:
+        if self.is_in_callback:
             self._commit_now(token)
         else:
             self._requests.put(token)

@@ -75,7 +75,7 @@ class Cursor:
     done: int = 0
 
     @property
-    def at_end(self) -> bool:
+    def is_at_end(self) -> bool:
         return self.given == len(self.batch.messages)
 
 

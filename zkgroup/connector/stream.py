@@ -94,7 +94,7 @@ class Stream:
         config: ConsumerConfig,
         brokers: Callable[[], KafkaSettings],
         *,
-        may_deliver: Callable[[], bool],
+        can_deliver: Callable[[], bool],
         on_failure: Callable[[Exception], None],
         sharers: int = 1,
         report_ends: bool = False,
@@ -103,7 +103,7 @@ class Stream:
         """``brokers``: how to reach them now. ``sharers``: the streams that share the memory of one consumer.
         ``native``: batches come from the native reader, where it is to be had."""
         self._timeout = None if config.consumer_timeout_ms < 0 else config.consumer_timeout_ms / 1000
-        self._may_deliver = may_deliver
+        self._can_deliver = can_deliver
         self._failed = on_failure
         properties = {
             name.replace(".", "_"): value
@@ -142,7 +142,7 @@ class Stream:
     # ------------------------------------------------------------ its state
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the member has left: no message will follow."""
         return self._ended
 
@@ -177,7 +177,7 @@ class Stream:
         """All that was delivered counts as consumed."""
         with self._cond:
             cursor = self._cursor
-            if cursor is None or cursor.at_end or not self._ledger.has_batch:
+            if cursor is None or cursor.is_at_end or not self._ledger.has_batch:
                 self._cursor = None
                 self._ledger.mark()
             else:
@@ -208,7 +208,7 @@ class Stream:
             self._turns.begin(iterator, in_hand=self._ledger.has_batch and self._cursor is None)
         try:
             with self._cond:
-                amid = self._cursor is not None and not self._cursor.at_end and self._ledger.has_batch
+                amid = self._cursor is not None and not self._cursor.is_at_end and self._ledger.has_batch
                 if amid and iterator is None and self._on_paused is None:
                     raise UsageError("a loop over messages() was left amid a batch", "go on with messages()")
             return self._wait_for_batch(self._timeout if timeout is None else timeout)
@@ -255,7 +255,7 @@ class Stream:
     def _deliver(self, generation: int | None, fetched: Fetched) -> Batch | None:
         with self._cond:
             # Past the lease nothing may be delivered: the session may be over, and others may own our share.
-            while not self._may_deliver() and self._ledger.generation == generation and not self._ended:
+            while not self._can_deliver() and self._ledger.generation == generation and not self._ended:
                 self._cond.wait(LEASE_POLL)
             if self._ledger.generation != generation or self._ended:
                 return None
@@ -304,7 +304,7 @@ class Stream:
                     cursor.done = cursor.given
                 with self._cond:
                     # Of a batch that a rebalance has cut off only the iterated messages count.
-                    if self._cursor is cursor and not cursor.at_end:
+                    if self._cursor is cursor and not cursor.is_at_end:
                         self._return_batch()
         finally:
             with self._cond:
@@ -315,7 +315,7 @@ class Stream:
     def _next_cursor(self, timeout: float | None, iterator: object) -> Cursor | None:
         with self._cond:
             cursor = self._cursor
-            if cursor is not None and self._ledger.has_batch and not cursor.at_end:
+            if cursor is not None and self._ledger.has_batch and not cursor.is_at_end:
                 self._turns.begin(iterator, in_hand=False)
                 self._turns.end()
                 cursor.done = cursor.given
@@ -329,11 +329,11 @@ class Stream:
 
     def _may_go_on(self) -> bool:
         """Whether the next message of the batch in hand may be delivered. Waits for the lease, if it has run out."""
-        if self._on_paused is None and self._ledger.has_batch and self._may_deliver():
+        if self._on_paused is None and self._ledger.has_batch and self._can_deliver():
             return True
         with self._cond:
             while self._ledger.has_batch and self._on_paused is None and not self._ended:
-                if self._may_deliver():
+                if self._can_deliver():
                     return True
                 self._cond.wait(LEASE_POLL)
             return False

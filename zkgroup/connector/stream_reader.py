@@ -17,6 +17,7 @@ from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger(__name__)
 
+#: How long the brokers may take to answer, and ZooKeeper to list them, in seconds.
 BROKER_TIMEOUT: Final = 5.0
 #: Seconds until brokers that did not answer are asked again.
 PAUSE: Final = 0.5
@@ -24,7 +25,7 @@ PAUSE: Final = 0.5
 FIRST_CHECK: Final = 0.1
 #: Seconds without a message, after connections to brokers have failed, until a new client replaces the fetcher's.
 #: Doubled as long as no message comes, since the topic may be idle.
-SILENCE: Final = 10.0
+MIN_SILENCE: Final = 10.0
 MAX_SILENCE: Final = 300.0
 #: Seconds between two checks whether brokers that are all away have come back at other addresses.
 ADDRESS_CHECK: Final = 5.0
@@ -70,7 +71,7 @@ class StreamReader:
         self._checked_at = 0.0
         self._failed = False  # a connection of this fetcher to a broker
         self._received_at = 0.0  # when a message came last, or a connection failed
-        self._silence_timeout = SILENCE
+        self._silence_timeout = MIN_SILENCE
 
     def close(self) -> None:
         """Free the fetcher. A reader that is inside returns when its fetch ends."""
@@ -113,7 +114,7 @@ class StreamReader:
         # Messages from before an error are delivered before the error is handled: that may move the position.
         self._errors += fetched.errors
         if fetched.messages:
-            self._received_at, self._silence_timeout = time.monotonic(), SILENCE
+            self._received_at, self._silence_timeout = time.monotonic(), MIN_SILENCE
         if fetched.messages or fetched.ends:
             self._all_down = self._warned = False
             if self._away:

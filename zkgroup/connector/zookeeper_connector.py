@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -50,21 +50,18 @@ class Connector(ConsumerConnector):
         listener: RebalanceListener | None = None,
         start: StartAt | None = None,
         kafka: KafkaSettings | None = None,
-        host: str | None = None,
-        clock: Callable[[], float] = boot_clock,
     ) -> None:
         super().__init__(config, start, lambda: self._brokers.settings())
         compat_of(config.kafka_version)
         self.consumer_id = make_consumer_id(
             config.group_id,
             consumer_id=config.consumer_id,
-            host=host or socket.gethostname(),
+            host=socket.gethostname(),
             millis=int(time.time() * 1000),
             uuid_high64=uuid.uuid4().int >> 64,
         )
         self._zookeeper = zookeeper_settings(config, zookeeper)
         self._listener = listener
-        self._clock = clock
         self._brokers = Brokers(self._read, config.kafka, kafka, listener=config.listener)
 
     def _read(self, ops: Sequence[Op]) -> list[Result]:
@@ -85,7 +82,7 @@ class Connector(ConsumerConnector):
             brokers=self._brokers,
             start_at=self._start,
             listener=self._listener,
-            clock=self._clock,
+            clock=boot_clock,
             offsets_properties=librdkafka_properties(self.config, "offsets"),
         )
 
@@ -105,7 +102,7 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
     meant = parse_connect_string(given.hosts, "ZooKeeperSettings")
     if config.zookeeper_connect:
         named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
-        if not named.same_as(meant):
+        if not named.is_same_as(meant):
             raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
     # A default of the configuration counts as not set; the connection time-out's is the session timeout.
     if session != _DEFAULTS.session_timeout:

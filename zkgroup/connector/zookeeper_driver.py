@@ -21,6 +21,7 @@ from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.clients.zookeeper import ConnectionFailure, FailureCause, Session, ZooKeeperSettings
 from zkgroup.connector.consumer_connector import MemberDriver, Statistics
 from zkgroup.connector.stream import Feed
+from zkgroup.connector.stream_reader import BROKER_TIMEOUT
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.member import Member, MemberSettings, Phase
@@ -30,8 +31,6 @@ from zkgroup.protocol.operations import Code, Failure, Op, Result, SessionEvent,
 
 log = logging.getLogger(__name__)
 
-#: How long the brokers may take to answer, and ZooKeeper to list them, in seconds.
-BROKER_TIMEOUT: Final = 5.0
 #: How long sessions may take to close, in seconds, all together.
 CLOSE_TIMEOUT: Final = 3.0
 
@@ -158,7 +157,7 @@ class ZooKeeperDriver(MemberDriver):
     def post(self, event: ev.MemberEvent) -> None:
         self._events.put(event)
 
-    def may_deliver(self) -> bool:
+    def can_deliver(self) -> bool:
         """Whether the lease on the session is valid."""
         return self.member.lease.is_valid(self._clock())
 
@@ -184,7 +183,7 @@ class ZooKeeperDriver(MemberDriver):
         self.post(ev.CommitRequested(token, self._listener_request()))
 
     @property
-    def in_callback(self) -> bool:
+    def is_in_callback(self) -> bool:
         """Whether the calling thread is inside the rebalance listener."""
         return self._listener_request() is not None
 

@@ -78,16 +78,16 @@ T = TypeVar("T")
 NO_GROUP: Final = "zkgroup-reader"
 #: Partitions in one request: librdkafka's work on a request grows with their square (10,000 at once took
 #: 65 µs of CPU each, 1,000 take 20).
-PIECE: Final = 1000
+MAX_REQUEST_PARTITIONS: Final = 1000
 #: Seconds to wait for the controller's answer; after that any broker serves, half a second slower.
 CONTROLLER_TIMEOUT: Final = 1.0
 #: So many brokers with a hopeless connection stand for all.
-_ENOUGH: Final = 3
+_MIN_HOPELESS: Final = 3
 _TOKEN: Final = "give -X kafka.sasl.oauthbearer.method=oidc, and librdkafka's properties for it (sasl.oauthbearer.…)"
 #: What librdkafka runs before its first login, and then every minute; its own has words for stderr.
 _KINIT: Final = 'kinit -k -t "%{sasl.kerberos.keytab}" "%{sasl.kerberos.principal}" >/dev/null 2>&1'
 #: How many brokers that gave no answer are probed for the reason.
-_ASKED: Final = 5
+_MAX_PROBED: Final = 5
 #: Seconds between two polls for an answer.
 _LISTEN: Final = 0.005
 #: Codes that say that a broker cannot be reached, or did not answer.
@@ -129,7 +129,7 @@ class KafkaSettings:
         return self.properties.get("security.protocol", "PLAINTEXT").upper()
 
     @property
-    def old_and_plain(self) -> bool:
+    def is_old_and_plain(self) -> bool:
         """Whether ``wire_protocol`` serves better than librdkafka, which may take a silent broker for one that
         works."""
         return self.legacy_release is not None and self.protocol == "PLAINTEXT"
@@ -344,7 +344,7 @@ def _has_controller(admin: AdminClient, kafka_log: ClientLog, settings: KafkaSet
     deadline = time.monotonic() + timeout + 1
     explained = ""
     hopeless: set[str] = set()  # brokers
-    enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
+    enough = min(_MIN_HOPELESS, settings.bootstrap.count(",") + 1)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(_LISTEN)
         if kafka_log.no_token:
@@ -375,7 +375,7 @@ def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminCl
 
 
 def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
-    """All topics with their leaders, from brokers that are ``old_and_plain``. Raises ``UnreachableError``."""
+    """All topics with their leaders, from brokers that are ``is_old_and_plain``. Raises ``UnreachableError``."""
     answer = wire_protocol.fetch_metadata(parse_endpoints(settings.bootstrap), timeout)
     if answer is None:
         raise no_answer(settings, timeout)
@@ -415,7 +415,7 @@ def metadata_of(
 
 def cluster_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
     """All topics with their leaders. Raises ``UnreachableError``."""
-    if settings.old_and_plain:
+    if settings.is_old_and_plain:
         return old_metadata(settings, timeout)
     return admin_and_metadata(settings, timeout)[1]  # list_topics alone takes a new client half a second
 
@@ -438,13 +438,13 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     """The error for brokers that do not answer. Probes them for the reason, and their other listeners, for a second at
     most."""
     plain = settings.protocol == "PLAINTEXT"
-    failures, others = wire_protocol.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
+    failures, others = wire_protocol.troubles(parse_endpoints(settings.bootstrap)[:_MAX_PROBED], plain=plain)
     why = wire_protocol.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
     remedy = "check that they run and that this host may reach them"
     if failures and set(failures.values()) == {NoAnswer.NOT_KAFKA}:
         remedy = "give the address of a broker; that of ZooKeeper goes with --zookeeper"
     if others:
-        elsewhere, _ = wire_protocol.troubles(others[:_ASKED], plain=plain)
+        elsewhere, _ = wire_protocol.troubles(others[:_MAX_PROBED], plain=plain)
         if elsewhere:
             why, remedy = (
                 f"they send clients to {wire_protocol.in_words(elsewhere, named=True)}",

@@ -24,8 +24,8 @@ from zkgroup.clients.connection_security import (
     client_refused,
     handshake_error,
     is_no_tls,
+    is_tls_server,
     no_ticket,
-    speaks_tls,
     ssl_context,
     unknown_service,
 )
@@ -117,7 +117,7 @@ def explain(failure: str, properties: Mapping[str, str]) -> ConnectionFailure | 
     bare = "SSL routines" in text and "unexpected eof" not in text and "state SSL_HANDSHAKE" in failure
     if encrypted and ("handshake failed" in text or bare):
         return ConnectionFailure(*_of_handshake(what, host, port, text, properties), server=server)
-    if not encrypted and "Disconnected" in text and speaks_tls((host, port)):
+    if not encrypted and "Disconnected" in text and is_tls_server((host, port)):
         message = f"{what} speaks TLS at this port, not {protocol}"
         return ConnectionFailure(
             FailureCause.TLS_REQUIRED, message, "choose another --security-protocol", server=server

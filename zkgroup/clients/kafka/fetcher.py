@@ -41,30 +41,30 @@ def partition_at(message: Message) -> TopicPartition | None:
 
 
 #: Messages asked for at once. confluent-kafka is fastest at 500 to 1000.
-BATCH: Final = 500
+MAX_BATCH_MESSAGES: Final = 500
 #: Bytes of a batch, and of librdkafka's queue, for all streams of a process together.
-BATCH_BYTES: Final = 8 * 1024 * 1024
-QUEUE_BYTES: Final = 48 * 1024 * 1024
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+MAX_QUEUE_BYTES: Final = 48 * 1024 * 1024
 #: Messages that librdkafka queues for all partitions, and for one at least: of keys and headers it counts no bytes.
-QUEUE_MESSAGES: Final = 100_000
-PARTITION_MESSAGES: Final = 10_000
+MAX_QUEUE_MESSAGES: Final = 100_000
+MIN_PARTITION_MESSAGES: Final = 10_000
 #: How large messages are taken to be before any was seen: the first batches are small.
-FIRST_SIZE: Final = 1024.0 * 1024
+DEFAULT_MESSAGE_SIZE: Final = 1024.0 * 1024
 
 
 def queue_options(sharers: int, partitions: int, *, report_ends: bool) -> dict[str, Any]:
     """Properties for a reader of so many partitions that shares the memory with others; ``report_ends``: it reports
     partitions' ends."""
     return {
-        "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
-        "queued_min_messages": max(PARTITION_MESSAGES, QUEUE_MESSAGES // sharers // max(1, partitions)),
+        "queued_max_messages_kbytes": max(1024, MAX_QUEUE_BYTES // 1024 // sharers),
+        "queued_min_messages": max(MIN_PARTITION_MESSAGES, MAX_QUEUE_MESSAGES // sharers // max(1, partitions)),
         "enable_partition_eof": report_ends,
     }
 
 
 def batch_bytes(sharers: int) -> int:
     """Bytes that a batch of such a reader may hold."""
-    return max(256 * 1024, BATCH_BYTES // sharers)
+    return max(256 * 1024, MAX_BATCH_BYTES // sharers)
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Fetcher:
         self._report_ends = report_ends
         self._overrides = overrides
         self._budget = batch_bytes(sharers)
-        self._size = FIRST_SIZE  # recent mean size of a message
+        self._size = DEFAULT_MESSAGE_SIZE  # recent mean size of a message
         self._assigned: set[TopicPartition] = set()
         self._errors: list[KafkaError] = []
         self._consumer: Consumer | None = None
@@ -126,7 +126,11 @@ class Fetcher:
         Raises nothing: faults of a partition, or of all of them, are in ``errors``.
         """
         assert self._consumer is not None
-        wanted = BATCH if self._size * BATCH <= self._budget else max(1, int(self._budget / self._size))
+        wanted = (
+            MAX_BATCH_MESSAGES
+            if self._size * MAX_BATCH_MESSAGES <= self._budget
+            else max(1, int(self._budget / self._size))
+        )
         try:
             messages = self._consumer.consume(wanted, timeout)
         except KafkaException as error:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from zkgroup.clients.kafka.client import (
-    PIECE,
+    MAX_REQUEST_PARTITIONS,
     UNREACHABLE,
     Consumer,
     KafkaError,
@@ -40,7 +40,7 @@ def committed_offsets(
     ``KafkaException`` if one cannot be read."""
     deadline = time.monotonic() + timeout
     found: dict[TopicPartition, int | None] = {}
-    for piece in batched(partitions, PIECE):
+    for piece in batched(partitions, MAX_REQUEST_PARTITIONS):
         wanted = [KafkaTopicPartition(*partition) for partition in piece]
         for answer in client.committed(wanted, timeout=max(0.1, deadline - time.monotonic())):
             if answer.error is not None:

@@ -90,7 +90,7 @@ class Coordinators:
 
     def log_offsets(self, partitions: Sequence[TopicPartition], timeout: float) -> dict[TopicPartition, Log]:
         """As ``log_offsets``, with the client that asks coordinators."""
-        client = None if self.settings.old_and_plain else self.client()
+        client = None if self.settings.is_old_and_plain else self.client()
         return log_offsets(self.settings, partitions, timeout, client=client)
 
     def names(self) -> GroupNames:
@@ -241,7 +241,7 @@ class Coordinators:
 
     def check_deletes(self, group: str) -> None:
         """Raise ``RefusedError`` where the group's coordinator cannot delete groups (before 1.1)."""
-        if not deletes_groups(self.settings, group, self.timeout):
+        if not can_delete_groups(self.settings, group, self.timeout):
             raise RefusedError(
                 f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
                 "give --store zookeeper: its offsets in Kafka expire by themselves",
@@ -377,7 +377,7 @@ class ApiVersionsLog(ClientLog):
             super().log(level, form, facility, client, text)
 
 
-def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
+def can_delete_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
     """Whether the coordinator of ``group`` can delete groups, as brokers can from 1.1 on; ``timeout`` in seconds.
 
     Raises ``UnreachableError`` where that cannot be found out.

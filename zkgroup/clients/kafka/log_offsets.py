@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka import wire_protocol
 from zkgroup.clients.kafka.client import (
+    MAX_REQUEST_PARTITIONS,
     MOVING,
-    PIECE,
     UNKNOWN,
     UNREACHABLE,
     AdminClient,
@@ -87,7 +87,7 @@ def _list_offsets(
     frees the request when the brokers answer; if that is at once, the calling thread still uses it.
     """
     deadline = time.monotonic() + timeout
-    if settings.old_and_plain:
+    if settings.is_old_and_plain:
         client, metadata = None, old_metadata(settings, timeout)
     elif client is None:
         client, metadata = admin_and_metadata(settings, timeout)
@@ -128,7 +128,7 @@ def _ask(
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
             for share in shares
-            for piece in batched(share, PIECE)
+            for piece in batched(share, MAX_REQUEST_PARTITIONS)
         ]
         for at in times
     ]

@@ -66,7 +66,7 @@ def time_of(message: Message) -> int | None:
     return ms if kind > 0 and 0 <= ms < END_OF_TIME else None
 
 
-_LEVELS: Final = 1024
+_MAX_DEPTH: Final = 1024
 #: Strings, and what is between brackets.
 _FLAT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^][{}"]+')
 
@@ -89,7 +89,7 @@ def is_json(value: bytes) -> bool:
     if not is_text(value):
         return False
     steps = (1 if bracket in b"[{" else -1 for bracket in _FLAT.sub(b"", value))
-    return value.count(b"[") + value.count(b"{") <= _LEVELS or max(accumulate(steps)) <= _LEVELS
+    return value.count(b"[") + value.count(b"{") <= _MAX_DEPTH or max(accumulate(steps)) <= _MAX_DEPTH
 
 
 def is_text(value: bytes) -> bool:

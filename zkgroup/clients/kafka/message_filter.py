@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Matcher: TypeAlias = Callable[[str], object]
 
 #: Seconds of work for an expression and one text.
-TIMEOUT: Final = 1.0
+MAX_MATCH_SECONDS: Final = 1.0
 _CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
 #: What ``fnmatch`` makes of a range such as ``[z-a]``.
 _NO_CHARACTER: Final = "(?!)"
@@ -47,7 +47,7 @@ def parse_pattern(pattern: str, name: str) -> Matcher:
                 f"{given} is no expression between two /", f"write '/RE/', or '[/]{pattern[1:80]}' for a glob"
             )
         try:
-            return partial(regex.compile(pattern[1:-1], cache_pattern=False).search, timeout=TIMEOUT)
+            return partial(regex.compile(pattern[1:-1], cache_pattern=False).search, timeout=MAX_MATCH_SECONDS)
         except regex.error as error:
             raise UsageError(
                 f"{given} is no regular expression: {error}", "correct it, or write [/] for a / of a glob"
@@ -71,7 +71,7 @@ class MessageFilter:
     def passing(self, messages: Sequence[Message], most: int | None = None) -> tuple[list[Message], int]:
         """The messages that pass, ``most`` of them at most, and how many were compared for that.
 
-        Raises ``FilterLimitError`` where a message takes more than ``TIMEOUT``.
+        Raises ``FilterLimitError`` where a message takes more than ``MAX_MATCH_SECONDS``.
         """
         headers = headers_of(messages) if self.headers else repeat(None, len(messages))
         found: list[Message] = []

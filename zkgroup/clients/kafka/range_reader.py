@@ -41,17 +41,17 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
 # 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
-_BATCH_MESSAGES = 2000
+_MAX_BATCH_MESSAGES = 2000
 _BATCH_BYTES = 8 << 20
 # How much librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB. It counts values
 # alone: the bytes of keys and headers are bounded by the number of messages. Messages of 100 bytes come some 900 at a
 # time (``_PARTITION_BYTES``): below twice that, and below two batches, readers wait for brokers for a quarter of their
 # time. Where keys and headers are large, next to nothing is fetched ahead.
-_QUEUE_KBYTES = 8 << 10
+_MAX_QUEUE_KBYTES = 8 << 10
 _AHEAD = 4000
 _AHEAD_LARGE = 4
 # From how much of both, on the mean of a batch or at its end, they are large.
-_LARGE = 8 << 10
+_MIN_LARGE_BYTES = 8 << 10
 _LAST = 4
 # For how long a full queue is left alone; the number of messages makes it full at every batch.
 _FULL_MS = 1
@@ -62,12 +62,12 @@ _FETCH_BYTES = 8 << 20
 # to a thousandth. A batch that is larger comes whole.
 _PARTITION_BYTES = 96 << 10
 # The largest response that is taken: a message above the broker's usual limits must not make the reader fall silent.
-_RESPONSE_BYTES = 1_000_000_000
+_MAX_RESPONSE_BYTES = 1_000_000_000
 # For how long a broker that has nothing more may keep a request: with one consumer the next range waits for its answer.
 _LINGER_MS = 2
 # Short, since an end-of-partition event does not end the wait, and all messages that come within it are kept.
 _WAIT = 0.005
-_ASK = 10.0  # seconds for one question to the brokers, at most
+_MAX_TIMEOUT = 10.0  # seconds for one question to the brokers, at most
 
 #: Errors that librdkafka reports and recovers from by itself: they only count when nothing comes any more.
 PASSING: Final = (
@@ -107,10 +107,10 @@ def _range_options(*, large: bool) -> dict[str, Any]:
         "isolation_level": "read_committed",
         "queued_min_messages": _AHEAD_LARGE if large else _AHEAD,
         "fetch_queue_backoff_ms": _FULL_MS,
-        "queued_max_messages_kbytes": _QUEUE_KBYTES,
+        "queued_max_messages_kbytes": _MAX_QUEUE_KBYTES,
         "fetch_max_bytes": _FETCH_BYTES,
         "fetch_message_max_bytes": _PARTITION_BYTES,
-        "receive_message_max_bytes": _RESPONSE_BYTES,
+        "receive_message_max_bytes": _MAX_RESPONSE_BYTES,
         "fetch_wait_max_ms": _LINGER_MS,
     }
 
@@ -129,7 +129,7 @@ class _Prompt(Consumer):
         asks, self._known = bool(self._known), self._known | topics
         for topic in topics if asks else ():
             with suppress(KafkaException):  # the next read raises the error
-                self.list_topics(topic, timeout=_ASK)
+                self.list_topics(topic, timeout=_MAX_TIMEOUT)
 
 
 class RangeReader:
@@ -141,7 +141,7 @@ class RangeReader:
     def __init__(self, source: Consumer | NativeSource, silence_timeout: float = 30.0) -> None:
         self._source = source
         self._silence_timeout = silence_timeout
-        self._ask = max(1.0, min(_ASK, silence_timeout))
+        self._ask = max(1.0, min(_MAX_TIMEOUT, silence_timeout))
         self._size = 1  # messages to ask for; follows their size
         self.is_large = False  # keys and headers were: ``range_consumer`` makes another consumer for such
 
@@ -185,7 +185,7 @@ class RangeReader:
 
     def _fetch(self, most: int) -> tuple[list[Message] | NativeMessages, list[Message]]:
         if isinstance(self._source, NativeSource):  # which bounds the bytes itself
-            return self._source.fetch(min(_BATCH_MESSAGES, most), _WAIT)
+            return self._source.fetch(min(_MAX_BATCH_MESSAGES, most), _WAIT)
         batch = self._source.consume(num_messages=min(self._size, most), timeout=_WAIT)
         if not any(map(Message.error, batch)):
             return batch, []
@@ -194,7 +194,7 @@ class RangeReader:
 
     def _split_native(self, batch: NativeMessages) -> Iterator[NativeMessages]:
         """All of it, in pieces if keys and headers make it too large. Each is freed when the next is asked for."""
-        self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
+        self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _MIN_LARGE_BYTES
         if batch.size <= 2 * _BATCH_BYTES:
             yield batch
             return
@@ -213,8 +213,8 @@ class RangeReader:
         last = batch[-_LAST:]  # those to come are rather like the last ones
         others_last = _keys_and_headers(last) // len(last)
         likely = max(size // len(batch), sum(map(len, last)) // len(last) + others_last)
-        self.is_large |= max(others // len(batch), others_last) >= _LARGE
-        self._size = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)), self._size * 4)
+        self.is_large |= max(others // len(batch), others_last) >= _MIN_LARGE_BYTES
+        self._size = min(_MAX_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)), self._size * 4)
 
     def _handle_event(
         self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence

@@ -78,7 +78,7 @@ def _offered(offered: Sequence[Endpoint]) -> str:
 log = logging.getLogger(__name__)
 
 #: How long old brokers may take to answer, in seconds.
-TIMEOUT: Final = 5.0
+DEFAULT_TIMEOUT: Final = 5.0
 
 
 def settings_from_brokers(
@@ -130,7 +130,7 @@ class Brokers:
         read: Callable[[Sequence[Op]], list[Result]],
         properties: Mapping[str, str],
         given: KafkaSettings | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = DEFAULT_TIMEOUT,
         *,
         listener: str | None = None,
         silent_level: int = logging.WARNING,

@@ -28,7 +28,7 @@ from zkgroup.protocol.names import TopicPartition
 _LIST_OFFSETS, _METADATA, _API_VERSIONS = 2, 3, 18
 _NUMBER: Final = 1  # the correlation id: there is one request on each connection
 _CLIENT: Final = b"zkgroup"
-_LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a request
+_MAX_RESPONSE_BYTES: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a request
 
 
 class NoAnswer(StrEnum):
@@ -200,7 +200,7 @@ def _ask(endpoint: Endpoint, request: bytes, deadline: float) -> bytes | Trouble
             silence = NoAnswer.SILENT
             connection.sendall(request)
             length, number = struct.unpack("!ii", _receive(connection, 8, deadline))
-            if number != _NUMBER or not 4 <= length <= _LARGEST:
+            if number != _NUMBER or not 4 <= length <= _MAX_RESPONSE_BYTES:
                 return NoAnswer.NOT_KAFKA
             return _receive(connection, length - 4, deadline)
     except (socket.gaierror, UnicodeError):  # the latter of an empty label

@@ -25,10 +25,10 @@ from zkgroup.clients.connection_security import (
     client_refused,
     connect_tls,
     is_no_tls,
-    speaks_tls,
+    is_tls_server,
 )
 from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
-from zkgroup.config.settings_table import DEFAULTS
+from zkgroup.config.settings_table import BY_NAME, DEFAULTS
 from zkgroup.protocol.broker_znodes import address
 from zkgroup.protocol.operations import OPEN, Acl
 
@@ -44,7 +44,7 @@ class ZooKeeperSettings:
 
     hosts: str
     session_timeout: float = DEFAULTS["zookeeper_session_timeout_ms"] / 1000
-    connect_timeout: float = 5.0
+    connect_timeout: float = BY_NAME["connect-timeout"].default
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tls: TlsSettings | None = None
     sasl: tuple[str, str] | KerberosSettings | None = field(default=None, repr=False)
@@ -112,7 +112,7 @@ def connection_failure(
     where = address(host, port)
     what = f"ZooKeeper at {where}"
     if settings.tls is None:
-        if isinstance(error, ConnectionRefusedError | TimeoutError) or not speaks_tls((ip, port)):
+        if isinstance(error, ConnectionRefusedError | TimeoutError) or not is_tls_server((ip, port)):
             return None
         return ConnectionFailure(
             FailureCause.TLS_REQUIRED,
@@ -157,8 +157,8 @@ def connection_failure(
 _CHUNK = 64 << 10
 _FRAME = struct.Struct("!iii")  # of a request: length, xid, type
 _LENGTH = struct.Struct("!i")
-_REFUSALS = 3
-_PROBES = 5
+_MAX_REFUSALS = 3
+_MAX_PROBES = 5
 
 
 class Bell:
@@ -270,7 +270,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
-            if not (self.client.connected or self._refusals or self._probes == _PROBES):
+            if not (self.client.connected or self._refusals or self._probes == _MAX_PROBES):
                 self._probes += 1  # a server is not probed at each attempt
                 found = connection_failure(cause, (host, hostip, port), self._settings)
                 if found is not None:
@@ -300,7 +300,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise AuthFailedError(error.message) from error
         except ConnectionDropped as error:
             self._refusals += 1
-            if self._refusals < _REFUSALS:
+            if self._refusals < _MAX_REFUSALS:
                 raise ConnectionDropped("the connection ended while logging in") from None
             raise AuthFailedError("the connection ended while logging in") from error
 

@@ -116,7 +116,7 @@ class Registry:
         return self._session.session_id
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether the session is over: its ephemeral nodes are deleted, or will be."""
         return self._down is not None
 
@@ -176,7 +176,7 @@ class Registry:
             remedy = "try again; it ends where this process, or the server, is held up for longer than it lasts"
         return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", remedy)
 
-    def chroot_exists(self) -> bool:
+    def has_chroot(self) -> bool:
         return not isinstance(self.read([Exists("/")])[0], Failure | None)
 
     def write(self, op: Create | Ensure | SetData | Delete) -> Result:

@@ -226,7 +226,7 @@ class Session:
             elif self._client is None or not self._client.connected:
                 refused = Failure(Code.CONNECTION_LOSS, "not connected")
             else:
-                for index in batch.window(WINDOW):
+                for index in batch.window(MAX_UNANSWERED):
                     self._call(batch.ops[index], _Answer(self, batch, index))
                 self._client._connection._write_sock.send(b"\0")
                 return
@@ -268,11 +268,11 @@ class Session:
 
 
 #: Requests on the wire at once: enough to hide the round trip. The server throttles beyond (globalOutstandingLimit).
-WINDOW: Final = 1000
+MAX_UNANSWERED: Final = 1000
 
 
 class RequestBatch:
-    """Operations of one session: at most ``WINDOW`` on the wire, answered in order."""
+    """Operations of one session: at most ``MAX_UNANSWERED`` on the wire, answered in order."""
 
     def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         self.ops = ops
@@ -295,7 +295,7 @@ class RequestBatch:
             self._results[index] = result
             self._answered += 1
             finished = self._answered == len(self.ops)
-            more = self._sent < len(self.ops) and self._sent - self._answered <= WINDOW // 2
+            more = self._sent < len(self.ops) and self._sent - self._answered <= MAX_UNANSWERED // 2
         if finished:
             self._done(self._results)
         return more

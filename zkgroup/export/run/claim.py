@@ -187,13 +187,13 @@ class ExportClaim:
         deadline = time.monotonic() + self._reconnect_timeout
         while True:
             try:
-                if self._registry.lost:
+                if self._registry.is_lost:
                     self._renew()
                 if not self._locked:
                     self._acquire()
                 return step()
             except UnreachableError as error:
-                if time.monotonic() > deadline or (asks_brokers and not self._registry.lost):
+                if time.monotonic() > deadline or (asks_brokers and not self._registry.is_lost):
                     raise
                 log.info("ZooKeeper: %s; once more", error)
                 time.sleep(_POLL)

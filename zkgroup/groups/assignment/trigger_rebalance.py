@@ -123,7 +123,7 @@ def trigger_rebalance(
                 raise UnreachableError(f"znode {node} cannot be deleted: {code.value}", "it goes with the session")
         log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
     except BaseException:
-        if not registry.lost:  # it goes with the session as well, but this is sooner
+        if not registry.is_lost:  # it goes with the session as well, but this is sooner
             with contextlib.suppress(ZkgroupError):
                 registry.write(Delete(node))
         raise

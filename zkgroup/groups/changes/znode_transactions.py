@@ -92,7 +92,7 @@ class TransactionSeries(ABC, Generic[T]):
         deadline = time.monotonic() + (self._reconnect_timeout if reconnect_timeout is None else reconnect_timeout)
         while True:
             try:
-                if self.registry.lost:
+                if self.registry.is_lost:
                     fresh = Registry(self.registry.settings, self.registry.timeout)
                     self.registry = self._opened.enter_context(fresh)
                 _, *results = self.registry.read([Sync(znodes.consumers()), *(Get(path) for path in paths)])

@@ -270,7 +270,7 @@ class GroupWatch:
                     tick, last = 0.0, self._detector.last
                     if last is None:
                         raise
-                    if self._registry is not None and self._registry.lost:
+                    if self._registry is not None and self._registry.is_lost:
                         self._drop()  # the session has expired: a new one shows whether ZooKeeper answers
                         continue
                     self._publish(replace(last, at=_now(), zookeeper=error.message, measured=False))
@@ -310,7 +310,7 @@ class GroupWatch:
 
     def _open(self) -> WatchingRegistry:
         """The registry; a new one where its session is over. Raises ``ZkgroupError``."""
-        if self._registry is not None and self._registry.lost:
+        if self._registry is not None and self._registry.is_lost:
             self._drop()
         if self._registry is None and self._opener is not None:
             opened = self._opener(self._change)
