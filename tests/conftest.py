@@ -189,7 +189,7 @@ class LastingRegistry(Registry):
     time-out, on a busy machine, is not to fail all that come after it."""
 
     def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
-        if self.lost:
+        if self.is_lost:
             self._begin_anew()
         try:
             return super()._round(ops, deadline)

@@ -118,7 +118,7 @@ def test_every_command_starts_there(emptied: Sandbox) -> None:
     done = run("--cluster", "sandbox:emptied", "reset-offsets", "g", "--topic", "rising", "--to-datetime", "2020-01-01",
                "--output", "json")  # fmt: skip
     (row,) = json.loads(done.stdout)
-    assert (row["target"], row["committed"]) == (first, None)
+    assert (row["target"], row["current"]) == (first, None)
     start = StartAt("time", THEN)
     assert resolve_start(kafka, [key], start, 10) == resolve_created(kafka, [key], start, 10) == {key: first}
     assert _resolve(Bound("time", THEN), {key: bounds(kafka, key)}, kafka, 10, list[str]().append, "starts at") == {

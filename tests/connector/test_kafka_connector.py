@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import KafkaConnector, Rebalance, StartAt
-from zkgroup.errors import SessionLostError, UsageError
+from zkgroup.connector.kafka_connector import KafkaDriver
+from zkgroup.errors import NoAnswerError, SessionLostError, UsageError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.topic_filter import TopicFilter
 
@@ -89,3 +92,43 @@ def test_a_connector_joins_once(kafka: KafkaSettings, make_topic: Make, unique: 
         (stream,) = connector.merged_streams([topic])
         assert stream.batch(5) is None
         assert stream.has_ended
+
+
+def test_unknown_starts_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A question that fails again in the same way is not news, whatever its words; another cause is, and so is the same
+    after an answer."""
+
+    class Membership:
+        """Raises what the test says, and returns no offset for an empty share."""
+
+        errors: ClassVar = [
+            NoAnswerError("no answer within 5 s"),
+            NoAnswerError("no answer within 4.9 s"),
+            ConnectionFailure(FailureCause.CERTIFICATE_EXPIRED, "expired", "renew it", server="a:9092"),
+            ConnectionFailure(FailureCause.CERTIFICATE_EXPIRED, "has expired", "renew it", server="a:9092"),
+            ConnectionFailure(FailureCause.CERTIFICATE_EXPIRED, "expired", "renew it", server="b:9092"),
+            None,
+            NoAnswerError("no answer"),
+        ]
+
+        def offsets(self, partitions: object, timeout: float) -> dict[TopicPartition, int | None]:
+            if (error := self.errors.pop(0)) is not None:
+                raise error
+            return {}
+
+    driver = KafkaDriver(
+        ConsumerConfig(group_id="g"),
+        lambda: KafkaSettings("h:9092"),
+        {"t": 1},
+        feeds=[],
+        streams_of=lambda topic: range(1),
+        start=StartAt.after_reset("smallest"),
+        strategies=("range",),
+        properties={},
+        on_rebalance=lambda rebalance: None,
+    )
+    counts = []
+    while Membership.errors:
+        driver._load_offsets(Membership())  # type: ignore[arg-type]
+        counts.append(len(caplog.records))
+    assert counts == [1, 1, 2, 2, 3, 3, 4]

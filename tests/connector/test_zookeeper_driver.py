@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from support import wait_until
 
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.registered_brokers import Brokers
-from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
+from zkgroup.clients.zookeeper import ConnectionFailure, FailureCause, Session, ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
-from zkgroup.connector import Connector
+from zkgroup.connector import Connector, zookeeper_driver
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.zookeeper_connector import member_settings
 from zkgroup.connector.zookeeper_driver import ZooKeeperDriver
@@ -166,6 +167,26 @@ def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
     with pytest.raises(CommitError):
         held_back.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
+
+
+def test_a_failed_connection_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes with each attempt, whatever its words; another cause is news, and so is another server."""
+    opened: list[Any] = []
+    monkeypatch.setattr(zookeeper_driver, "Session", lambda *given: opened.append(given) or Mock())
+    DrivenByHand().driver._open(2)
+    ((_, _, on_failure),) = opened
+    for cause, words, server in (
+        (FailureCause.NO_KDC, "no KDC answers", "a:2181"),
+        (FailureCause.NO_KDC, "no KDC answers yet", "a:2181"),
+        (FailureCause.LOGIN_REFUSED, "no", "a:2181"),
+        (FailureCause.NO_KDC, "no KDC answers", "b:2181"),
+        (FailureCause.LOGIN_REFUSED, "no", "a:2181"),
+    ):
+        on_failure(ConnectionFailure(cause, words, "try again", server=server))
+    reported = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert reported == ["no KDC answers", "no", "no KDC answers"]
 
 
 def test_a_member_goes_by_the_time_since_the_machine_was_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,13 @@ class CheckedMember(Member):
     """A member that may only go where the table of its states lets it."""
 
     seen: set[tuple[Phase, Phase]] = set()  # of all members of a test run  # noqa: RUF012
-    gave_up_waiting = False  # for its id
+    gave_up_registering = False
 
     def _enter(self, phase: Phase) -> None:
         assert phase in TRANSITIONS[self.phase], f"no transition {self.phase} → {phase}"
         self.seen.add((self.phase, phase))
-        if self.phase is Phase.WAITING:
-            self.gave_up_waiting = phase in (Phase.RELEASING, Phase.CLOSED)
+        if self.phase is Phase.REGISTERING:
+            self.gave_up_registering = phase in (Phase.RELEASING, Phase.CLOSED)
         super()._enter(phase)
 
 
@@ -101,7 +101,7 @@ class SimMember(SimProcess):
     @property
     def has_given_way(self) -> bool:  # type: ignore[override]
         """Whether it has left, as another session owned its id for longer than it waits."""
-        return self.member.gave_up_waiting and isinstance(self.error, RebalanceFailedError)
+        return self.member.gave_up_registering and isinstance(self.error, RebalanceFailedError)
 
     @property
     def registration(self) -> Registration:
