@@ -10,8 +10,10 @@ import pytest
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.zookeeper_connector import zookeeper_settings
+from zkgroup.connector.zookeeper_connector import member_settings, zookeeper_settings
 from zkgroup.errors import UsageError
+from zkgroup.protocol.member import MemberSettings
+from zkgroup.protocol.znodes import Registration
 
 HERE = "h1:2181,h2:2181/a"
 
@@ -63,3 +65,10 @@ def test_a_topic_wants_a_stream(count: int) -> None:
     member = Connector(ConsumerConfig(group_id="g"), ZooKeeperSettings(HERE))
     with pytest.raises(UsageError, match=rf"^{count}\b.*\borders\b"):
         member.streams({"orders": count, "other": 3})
+
+
+def test_the_machines_defaults_are_those_of_the_settings() -> None:
+    """The state machine has no default of its own."""
+    config, registration = ConsumerConfig(group_id="g", zookeeper_connect=HERE), Registration("static", {"t": 1}, 1)
+    found = member_settings(config, "g_c", registration, zookeeper_settings(config, None))
+    assert found == MemberSettings("g", "g_c", registration)

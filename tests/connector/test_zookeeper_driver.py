@@ -108,28 +108,28 @@ class DrivenByHand:
 def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     """Not from when the answer came, which may have lain about while the server ended the session: half of the
     session's 6 s are left from 100.0 on, however late the answer is."""
-    held_back = DrivenByHand()
-    assert not held_back.driver.can_deliver()
-    held_back.now = 102.5
-    held_back.answer()
-    assert held_back.driver.can_deliver()
-    held_back.now = 103.1
-    assert not held_back.driver.can_deliver()
+    driven = DrivenByHand()
+    assert not driven.driver.can_deliver()
+    driven.now = 102.5
+    driven.answer()
+    assert driven.driver.can_deliver()
+    driven.now = 103.1
+    assert not driven.driver.can_deliver()
 
 
 def test_a_write_that_was_decided_on_under_a_lease_is_not_begun_past_it() -> None:
     """Between the decision and the sending the process may have been stopped, or have waited for who reads its log: the
     write is not sent, and begins again as after a lost connection. What only reads, or asks for a sign of life, is."""
-    held_back = DrivenByHand()
-    held_back.answer()
-    held_back.session.sent.clear()
+    driven = DrivenByHand()
+    driven.answer()
+    driven.session.sent.clear()
     write, snapshot = (Get("/a"), Delete("/a")), (Sync("/"), Get("/a"))
-    held_back.driver._perform(ev.Send(7, 1, write))
-    held_back.now = 103.0
-    held_back.driver._perform(ev.Send(8, 1, write))
-    held_back.driver._perform(ev.Send(9, 1, snapshot))
-    assert [ops for ops, _ in held_back.session.sent] == [write, snapshot]
-    (message,) = held_back.heard()
+    driven.driver._perform(ev.Send(7, 1, write))
+    driven.now = 103.0
+    driven.driver._perform(ev.Send(8, 1, write))
+    driven.driver._perform(ev.Send(9, 1, snapshot))
+    assert [ops for ops, _ in driven.session.sent] == [write, snapshot]
+    (message,) = driven.heard()
     assert message.request == 8
     assert [one.code for one in message.results] == [Code.CONNECTION_LOSS] * 2
 
@@ -138,34 +138,34 @@ def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:
     """Each stream stops when its reader comes back: the member hears of it once, after the last of them, with what all
     have consumed by then. One that was stopped for an earlier share counts for nothing."""
     feeds = [BusyFeed(number) for number in range(3)]
-    held_back = DrivenByHand(*feeds)
-    held_back.driver._perform(ev.Pause(4, abandon=False))
+    driven = DrivenByHand(*feeds)
+    driven.driver._perform(ev.Pause(4, abandon=False))
     earlier = feeds[0].stopped
-    held_back.driver._perform(ev.Pause(5, abandon=False))
+    driven.driver._perform(ev.Pause(5, abandon=False))
     quieted = ev.Paused(5, {feed.partition: 10 + feed.partition.partition for feed in feeds})
     for feed, stopped in ((feeds[2], earlier), (feeds[0], None), (feeds[2], None), (feeds[1], None)):
-        assert held_back.heard() == []
+        assert driven.heard() == []
         if stopped is None:
             feed.offset = 10 + feed.partition.partition
         (stopped or feed.stopped)()
-        held_back.driver._turn()
-    assert held_back.heard() == [quieted]
+        driven.driver._turn()
+    assert driven.heard() == [quieted]
 
 
 def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
     """The machine asked for the commit while its lease held; it may have waited for its turn since. Kafka takes
     whatever comes, so the last snapshot is here: a commit of an older session, or past the lease, is not sent."""
-    held_back, offsets = DrivenByHand(), KafkaOffsets()
-    held_back.driver._offsets = cast("GroupOffsets", offsets)
-    held_back.answer()
-    epoch = held_back.driver.member.epoch
-    held_back.driver._commit_kafka(OFFSETS, epoch)
+    driven, offsets = DrivenByHand(), KafkaOffsets()
+    driven.driver._offsets = cast("GroupOffsets", offsets)
+    driven.answer()
+    epoch = driven.driver.member.epoch
+    driven.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
     with pytest.raises(CommitError):
-        held_back.driver._commit_kafka(OFFSETS, epoch - 1)
-    held_back.now = 103.1
+        driven.driver._commit_kafka(OFFSETS, epoch - 1)
+    driven.now = 103.1
     with pytest.raises(CommitError):
-        held_back.driver._commit_kafka(OFFSETS, epoch)
+        driven.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
 
 
