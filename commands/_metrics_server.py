@@ -36,8 +36,8 @@ RESPONSE_TIMEOUT: Final = 10.0
 STOP_CHECK: Final = 0.1
 LOOPBACK: Final = "127.0.0.1"
 
-#: Reads the groups: what was found, and the checks where they were asked for.
-Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None]"]
+#: Reads the groups: what was found, the checks where they were asked for, and what is unknown.
+Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,19 @@ def _reader(ctx: typer.Context, read: Read) -> Callable[[], MetricsReading]:
     """A function that reads the groups, and makes metrics of them; an error is one of these, and a warning when it
     changes."""
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
-    from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
     warned: frozenset[str] = frozenset()
 
     def read_metrics() -> MetricsReading:
         nonlocal warned
         began = time.monotonic()
-        code, metrics, warnings = 0, "", []
+        code, metrics = 0, ""
+        warnings: Sequence[str] = []
         try:
-            found, checks = read()
+            found, checks, warnings = read()
             metrics = format_metrics(found, checks)
-            warnings = shared_warnings(one.snapshot for one in found)
-            if any(one.snapshot.warnings for one in found):  # of ZooKeeper everything is there
+            silent = [one for one in found if one.snapshot.warnings or one.snapshot.kafka_failures]
+            if silent or (warnings and not found):  # of ZooKeeper everything is there
                 code = UnreachableError.exit_code
         except Exception as error:  # noqa: BLE001  # at the next request it may be over
             code = error.exit_code if isinstance(error, ZkgroupError) else ZkgroupError.exit_code

@@ -224,29 +224,30 @@ def inspect_group(
     elif section in ("members", "findings") and metrics is None:
         behind = False
 
-    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None]:
+    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str]]:
         snapshots = read_snapshots(behind)
         found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
         if topic:
             check_topics(found[0].snapshot, topic)
             found = [found[0].only_topics(topic)]
+        warnings = shared_warnings(one.snapshot for one in found) if found else warned
         if thresholds is None:
-            return found, None
+            return found, None, warnings
         # Others have nothing to check.
         judged = [one for one in found if not every or one.snapshot.partitions or one.snapshot.kafka_failures]
-        return found, check(ctx, judged, thresholds, window=monitoring.window, history=history_file)
+        return found, check(ctx, judged, thresholds, window=monitoring.window, history=history_file), warnings
 
     if monitoring.serve is not None:
         from ._metrics_server import parse_listener, serve_metrics  # asyncio takes 40 ms
 
         return serve_metrics(ctx, parse_listener(monitoring.serve), read)
-    found, checks = read()
+    found, checks, warnings = read()
     if metrics is not None:
         write_metrics(metrics, found, checks)
     if checks is not None and thresholds is not None:
         if metrics == "-":
             return None
-        return show_checks(list(checks.values()), output, thresholds, every=every, warned=warned)
+        return show_checks(list(checks.values()), output, thresholds, every=every, warnings=warnings)
     if report is not None:
         from ._history import read_points
 
@@ -254,7 +255,7 @@ def inspect_group(
         _write_report(ctx, found[0], report, points)
     elif metrics != "-":
         _show(ctx, found, section, output, RowLayout.of(columns, no_header), every=every)
-    warn(ctx, shared_warnings(one.snapshot for one in found) if found else warned)
+    warn(ctx, warnings)
     if verify:
         _verify(found)
     return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
-from cli import run
+from cli import ZKGROUP, environment, run
 from grouping import commit_in_kafka
 from servers import Sandbox, pause, resume
 from support import numbered
@@ -94,10 +97,20 @@ def test_listed_groups_without_an_answer_are_checked(
 
 
 def test_a_check_without_groups_and_brokers(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Which groups there are is not known: no OK either."""
+    """Which groups there are is not known: no OK either, and no server that is up."""
+    at = ("-z", sandbox.connect, "--connect-timeout", "2")
     pause(sandbox.broker())
     try:
-        ended = run(*CHECK, str(tmp_path / "history"), "-z", sandbox.connect, "--connect-timeout", "2")
+        ended = run(*CHECK, str(tmp_path / "history"), *at)
+        command = [ZKGROUP, "inspect-group", "--all", *at, "--serve", "0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as server:
+            try:
+                assert server.stderr is not None
+                (address,) = re.findall(r"http://\S+", server.stderr.readline())
+                with urlopen(address, timeout=30) as answer:
+                    assert b"\nzkgroup_up 0\n" in answer.read()
+            finally:
+                server.kill()
     finally:
         resume(sandbox.broker())
     assert (ended.returncode, ended.stdout.startswith("ZKGROUP UNKNOWN: 0 ")) == (3, True), ended.stdout

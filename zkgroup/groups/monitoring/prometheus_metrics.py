@@ -81,7 +81,8 @@ def _of_group(series: _MetricSeries, one: Inspection) -> None:
     snapshot = one.snapshot
     group = snapshot.group
     members = len(snapshot.members) + len(snapshot.kafka_members)
-    series.set("kafka_consumergroup_members", members, consumergroup=group)
+    if snapshot.in_zookeeper or not snapshot.kafka_members_unknown:
+        series.set("kafka_consumergroup_members", members, consumergroup=group)
     series.set("zkgroup_snapshot_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
     for severity in SEVERITIES:
         series.set("zkgroup_consumergroup_findings", one.count(severity), consumergroup=group, severity=severity)
