@@ -106,7 +106,7 @@ def mismatches_of(error: MismatchError) -> list[tuple[TopicPartition, MismatchKi
     return [(fact.partition, kind, fact.committed, fact.exported_end) for fact, kind in facts]
 
 
-def looked(cluster: Sandbox, destination: Destination, *options: str) -> str:
+def verify_output(cluster: Sandbox, destination: Destination, *options: str) -> str:
     """What ``--verify`` says of the problems that it finds, with what mends them."""
     done = run("-z", cluster.connect, "export", "--to", destination.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)

@@ -50,6 +50,6 @@ def test_topics_that_look_like_numbers_keep_their_names(
 
 def test_a_folder_without_files_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
     """What Spark says of it, without its stack."""
-    with pytest.raises(ZkgroupError, match="Spark cannot read") as raised:
+    with pytest.raises(ZkgroupError, match=str(tmp_path)) as raised:
         read_back([tmp_path])
     assert "\n" not in str(raised.value)

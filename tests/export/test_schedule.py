@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment
 from exports import messages_in
+from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import AlreadyRunningError
@@ -92,7 +93,7 @@ def test_the_task_exports_and_an_overlapping_one_is_skipped(
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     done = run(str(task["bash_command"]))
     assert (done.returncode, done.stdout) == (task["skip_on_exit_code"], "")
-    assert f"another export of group {group} is running (host other, process 7)" in done.stderr
+    assert names(done.stderr, group, "other", 7)
     assert len(messages_in(out)) == 10
     done = run(cron.replace("earliest", "nowhere"), "sh")
     assert done.stdout.startswith("zkgroup: --from")

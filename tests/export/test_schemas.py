@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import errno
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -18,6 +20,7 @@ import pytest
 from cli import run
 from documented import run_examples
 from exports import files_in, messages_in, problems, published_in
+from lines import names
 from pyspark.sql import SparkSession
 from typed_values import KEY, MOMENT, NEW, OLD, ORDER, WIDE, avro, by, encoded, order
 
@@ -60,9 +63,9 @@ def test_every_reader_reads_the_columns(
     assert [row["headers"] for row in rows[:1]] == [[{"key": "h", "value": b"1"}]]
     assert [row["value_raw"] for row in rows[4:]] == [b"\x01", None, None, None]
     assert [row["key_raw"] for row in rows[4:]] == [b"no json", None, b"{}", None]
-    assert rows[4]["key_error"].startswith("it is no JSON: ")
-    assert [row["key_error"] for row in rows[5:]] == [None, "$.shop is missing", None]
-    assert rows[4]["value_error"].startswith("it is not of the schema (")
+    assert [row["key_error"] is None for row in rows[4:]] == [False, True, False, True]
+    assert [names(str(row["key_error"]), "$.shop") for row in rows[4:]] == [False, False, True, False]
+    assert [row["value_error"] is None for row in rows[4:]] == [False, True, True, True]
     for row in rows[:4]:
         assert (row["value_raw"], row["value_error"], row["key_raw"], row["key_error"]) == (None,) * 4
 
@@ -130,15 +133,16 @@ def test_an_incompatible_schema_is_refused_before_anything_is_read(
     before = files_in(out)
     points: list[str] = []
     wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
-    with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
+    with pytest.raises(IncompatibleSchemaError, match=r"\bvalue\.inner\.a\b.*\bfloat\b.*\bstring\b"):
         in_process(group, topic, on_point=points.append, **by(wrong))
     produce(kafka, topic, [ProducerRecord(b"", None, 0)])
     for one, name in ((group, topic), (unique("another"), other)):
-        with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
+        with pytest.raises(IncompatibleSchemaError, match=r"\bvalue\.inner\.a\b.*\bfloat\b.*\bstring\b"):
             in_process(one, name, on_point=points.append, **by(wrong))
-    with pytest.raises(UsageError, match="has values by a schema"):
+    options = "--value-format avro --value-schema FILE"
+    with pytest.raises(UsageError, match=options):
         in_process(group, topic, on_point=points.append)
-    with pytest.raises(RefusedError, match="--value-format avro --value-schema FILE, and readers need one layout"):
+    with pytest.raises(RefusedError, match=options):
         in_process(group, topic, on_point=points.append, **by(KEY, "json-schema"))
     assert points.count("planned") == 0
     assert files_in(out) == before
@@ -161,14 +165,14 @@ def test_of_two_first_exports_with_incompatible_schemas_one_is_refused(
             inner.append(passed)
             in_process(groups[1], topics[1], **by(schemas[1]))
 
-    with pytest.raises(RefusedError, match=r"value\.id is string so far, and int32 in the schema"):
+    with pytest.raises(RefusedError, match=r"\bvalue\.id\b.*\bstring\b.*\bint32\b"):
         in_process(groups[0], topics[0], on_point=second, **by(schemas[0]))
     assert (destination.groups(), destination.leftover_runs(groups[0])) == ([groups[1]], [])
     assert len(list((tmp_path / "out/_zkgroup/columns").iterdir())) == 1
     assert problems(destination) == []
 
 
-def lines(text: str) -> list[dict[str, Any]]:
+def parse_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -190,7 +194,7 @@ def test_consume_prints_what_an_export_writes(
     options = ["--value-format", "avro", "--value-schema", str(value), "--key-format", "json", "--key-schema", str(key)]
     done = run("-z", cluster.connect, "consume", topic, "--from-beginning", "--until-end", *options)
     assert (done.returncode, done.stderr) == (0, "")
-    good, bad, empty = lines(done.stdout)
+    good, bad, empty = parse_lines(done.stdout)
     assert (good["key"], good["value"]) == (
         {"shop": 1},
         {
@@ -210,24 +214,24 @@ def test_consume_prints_what_an_export_writes(
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "facts"),
     [
-        (["--value-format", "avro"], "--value-format avro needs a schema: --value-schema FILE"),
-        (["--value-schema", "x"], "--value-schema is for Avro and JSON: add --value-format avro"),
-        (["--key-schema", "x", "--key-format", "json"], "cannot read --key-schema x: No such file"),
-        (["--value-format", "avro", "--value-schema", "WRONG"], "$.a is a union of 2 types besides null"),
+        (["--value-format", "avro"], ["--value-format avro", "--value-schema FILE"]),
+        (["--value-schema", "x"], ["--value-schema", "--value-format avro"]),
+        (["--key-schema", "x", "--key-format", "json"], ["--key-schema x", os.strerror(errno.ENOENT)]),
+        (["--value-format", "avro", "--value-schema", "WRONG"], ["$.a", 2]),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("command", [["consume", "t"], ["export", "t", "-g", "g", "--to", "out"]])
 def test_a_schema_that_cannot_be_used_is_one_line(
-    command: Sequence[str], options: Sequence[str], why: str, tmp_path: Path
+    command: Sequence[str], options: Sequence[str], facts: Sequence[object], tmp_path: Path
 ) -> None:
     """Before a server is asked: none is named."""
     wrong = tmp_path / "wrong.avsc"
     wrong.write_text(json.dumps(avro(("a", ["int", "string"]))))
     done = run("-z", "localhost:1", *command, *(str(wrong) if one == "WRONG" else one for one in options))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert why in done.stderr
+    assert names(done.stderr, *facts)
 
 
 def test_the_example_of_the_page(

@@ -211,7 +211,7 @@ def publish(store: FolderStore, work: str, final: str, size: int) -> None:
     assert len(list(store.publish([(work, final, size)]))) == 1
 
 
-def worked(store: FolderStore, name: str, content: bytes) -> str:
+def write_work(store: FolderStore, name: str, content: bytes) -> str:
     """What a task does: a finished file."""
     store.prepare("work")
     folder = store.root / "work"
@@ -240,7 +240,7 @@ def test_a_document_that_cannot_be_written_leaves_the_old_one(store: FolderStore
 
 def test_publishing_may_be_repeated(store: FolderStore) -> None:
     """The final name is there after the first time, and the second changes nothing; nor after the work went."""
-    work = worked(store, "a.tmp", b"AAAA")
+    work = write_work(store, "a.tmp", b"AAAA")
     for _ in range(2):
         publish(store, work, "topic=t/partition=0/0-10.parquet", 4)
     store.sync(["topic=t/partition=0/0-10.parquet"])
@@ -257,26 +257,26 @@ def test_publishing_without_hard_links(store: FolderStore, monkeypatch: pytest.M
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    work = worked(store, "a.tmp", b"AAAA")
+    work = write_work(store, "a.tmp", b"AAAA")
     for _ in range(2):
         publish(store, work, "0-10.parquet", 4)
     assert files_in(store.root) == ["0-10.parquet"]
     with pytest.raises(RefusedError, match=rf"{store.root}/0-10\.parquet\b"):
-        publish(store, worked(store, "b.tmp", b"BBBB"), "0-10.parquet", 4)
+        publish(store, write_work(store, "b.tmp", b"BBBB"), "0-10.parquet", 4)
     assert (store.root / "0-10.parquet").read_bytes() == b"AAAA"
 
 
 def test_a_file_is_never_replaced(store: FolderStore) -> None:
     """A final name that is another file's is refused, also by one of the same size."""
-    publish(store, worked(store, "a.tmp", b"first"), "0-10.parquet", 5)
+    publish(store, write_work(store, "a.tmp", b"first"), "0-10.parquet", 5)
     with pytest.raises(RefusedError, match=rf"{store.root}/0-10\.parquet\b"):
-        publish(store, worked(store, "b.tmp", b"other"), "0-10.parquet", 5)
+        publish(store, write_work(store, "b.tmp", b"other"), "0-10.parquet", 5)
     assert (store.root / "0-10.parquet").read_bytes() == b"first"
 
 
 def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) -> None:
     """Only files that a task has reported, as it has reported them."""
-    work = worked(store, "a.tmp", b"AA")
+    work = write_work(store, "a.tmp", b"AA")
     with pytest.raises(MissingWorkError, match=rf"{store.root}/{work}\b.*\b2\b.*\b4\b"):
         publish(store, work, "0-10.parquet", 4)
     with pytest.raises(MissingWorkError, match=rf"{store.root}/work/never\.tmp\b"):
@@ -286,8 +286,8 @@ def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) ->
 
 def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
     """Folders with nothing else in them go, up to the destination itself; a neighbour keeps them."""
-    publish(store, worked(store, "a.tmp", b"A"), "topic=t/partition=0/0-10.parquet", 1)
-    publish(store, worked(store, "b.tmp", b"B"), "topic=t/partition=1/0-10.parquet", 1)
+    publish(store, write_work(store, "a.tmp", b"A"), "topic=t/partition=0/0-10.parquet", 1)
+    publish(store, write_work(store, "b.tmp", b"B"), "topic=t/partition=1/0-10.parquet", 1)
     store.remove("work")
     store.remove_file("topic=t/partition=0/0-10.parquet")
     store.remove_file("topic=t/partition=0/0-10.parquet")

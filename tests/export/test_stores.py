@@ -15,7 +15,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from export_points import Points, driven
-from exports import FOLDERS
+from exports import FOLDERS, join_lines, unassigned_problems
+from lines import names
 from object_store import Harm, HarmfulProxy, uri_of
 from other_stores import azure_server, azure_uri, google_server, google_uri
 
@@ -29,7 +30,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.planning.export_request import COMMITTED, EARLIEST
 from zkgroup.export.stores.object_store import ObjectStore
-from zkgroup.export.stores.store import Store, open_store
+from zkgroup.export.stores.store import MissingWorkError, Store, open_store
 
 #: ``uri(prefix)``, or by way of another port.
 Uri = Callable[..., str]
@@ -82,7 +83,7 @@ def store(place: Uri) -> Store:
     return open_store(parse_address(place()))
 
 
-def work(store: Store, content: bytes) -> str:
+def write_work(store: Store, content: bytes) -> str:
     """A task's file."""
     assert isinstance(store, ObjectStore)
     file = store.create(f"work/{uuid4()}.tmp")
@@ -111,18 +112,18 @@ def test_a_store_keeps_documents_and_lists_them(store: Store) -> None:
 def test_a_finished_file_is_published_once_and_never_over_another(store: Store) -> None:
     """A copy under the final name, which may be repeated, also when the working file is gone; another file of that
     name, even of that size, stays."""
-    name = work(store, b"x" * 100)
+    name = write_work(store, b"x" * 100)
     for _ in range(2):
         assert len(list(store.publish([(name, "t/0-1.parquet", 100)]))) == 1
-    with pytest.raises(RefusedError, match=r"t/0-1\.parquet exists already"):
-        list(store.publish([(work(store, b"y" * 100), "t/0-1.parquet", 100)]))
-    with pytest.raises(ZkgroupError, match="100 bytes, not 99"):
+    with pytest.raises(RefusedError, match=rf"{store.uri}/t/0-1\.parquet\b"):
+        list(store.publish([(write_work(store, b"y" * 100), "t/0-1.parquet", 100)]))
+    with pytest.raises(MissingWorkError, match=rf"{store.uri}/{name}\b.*\b100\b.*\b99\b"):
         list(store.publish([(name, "t/9-9.parquet", 99)]))
     store.remove("work")
     list(store.publish([(name, "t/0-1.parquet", 100)]))
     with store.open("t/0-1.parquet") as file:
         assert file.read() == b"x" * 100
-    with pytest.raises(ZkgroupError, match="is not there"):
+    with pytest.raises(MissingWorkError, match=rf"{store.uri}/{name}\b"):
         list(store.publish([(name, "t/1-2.parquet", 100)]))
     store.remove_file("t/0-1.parquet")
     store.remove_file("t/0-1.parquet")
@@ -143,7 +144,7 @@ def port_of(store: ObjectStore) -> int:
     return int(there.rpartition(":")[2])
 
 
-def left_over(store: Store) -> list[str]:
+def list_leftovers(store: Store) -> list[str]:
     """What lies in the destination but data and what reports runs."""
     kept = ("topic=", "_zkgroup/log/", "_zkgroup/topics/", "_zkgroup/layout/")
     return [file.name for file in store.walk("") if not file.name.startswith(kept)]
@@ -171,14 +172,14 @@ def test_an_export_sees_what_those_before_it_wrote(
         ("exported", 20, 2),
     ]
     assert [row.problem for row in verify(destination)] == [None, None]
-    assert left_over(store) == []
+    assert list_leftovers(store) == []
     outside, path = pafs.FileSystem.from_uri(other())
     there = f"{path}/topic={filled}/partition=0"
     outside.copy_file(f"{there}/0-10.parquet", f"{there}/part-7.parquet")
     outside.delete_file(f"{there}/0-10.parquet")
-    with pytest.raises(RefusedError, match=r"part-7\.parquet is there, which no record names"):
+    with pytest.raises(RefusedError, match=rf"/topic={filled}/partition=0/part-7\.parquet\b.*--verify"):
         in_process(group, filled, root=root, backfill=True, begin=EARLIEST, until=COMMITTED)
-    assert any("part-7.parquet is in no record" in str(row.problem) for row in verify(Destination(store)))
+    assert names(join_lines(unassigned_problems(Destination(store))), f"topic={filled}/partition=0/part-7.parquet")
 
 
 @pytest.mark.long  # test_objects has it for S3
@@ -200,7 +201,7 @@ def test_killed_at_its_points_there_and_run_again(
         in_process(group, filled, root=parse_address(place), range_messages=10)
         assert offsets_in(place, filled) == ALL
         assert [row.problem for row in verify(Destination(store))] == [None, None]
-        assert left_over(store) == []
+        assert list_leftovers(store) == []
 
 
 def test_an_unreadable_or_broken_file_is_named(place: Uri, store: Store) -> None:
@@ -214,7 +215,7 @@ def test_an_unreadable_or_broken_file_is_named(place: Uri, store: Store) -> None
         store.write(f"{name}.parquet", content)
     assert read_footer(store, "whole.parquet").metadata.num_rows == 2
     for name in ("none", "short", "odd", "not there"):
-        with pytest.raises(UnreadableFileError, match=rf"{name}\.parquet cannot be read: "):
+        with pytest.raises(UnreadableFileError, match=rf"{store.uri}/{name}\.parquet\b"):
             read_footer(store, f"{name}.parquet")
     with HarmfulProxy(port_of(store)) as proxy:
         withheld = open_store(parse_address(place(port=proxy.port)))
@@ -223,7 +224,7 @@ def test_an_unreadable_or_broken_file_is_named(place: Uri, store: Store) -> None
             proxy.choose = lambda request, harm=harm: (
                 harm if request.method == "GET" and "whole" in request.path else None
             )
-            with pytest.raises(UnreadableFileError, match=r"whole\.parquet cannot be read: ") as raised:
+            with pytest.raises(UnreadableFileError, match=r"/whole\.parquet\b") as raised:
                 read_footer(withheld, "whole.parquet")
             assert "sig=" not in str(raised.value)
             assert "\n" not in str(raised.value)
@@ -239,7 +240,7 @@ def test_a_bucket_that_may_not_be_inspected_itself_is_taken(gs: Uri, unique: Cal
         asked.check()
         assert proxy.harmed
         proxy.choose = lambda _: "forbid"
-        with pytest.raises(ZkgroupError, match="cannot read gs://lake: the store does not allow it"):
+        with pytest.raises(ZkgroupError, match=r"gs://lake(?!/)"):
             asked.check()
 
 
@@ -264,6 +265,6 @@ def test_a_document_is_whole_or_not_there(place: Uri, store: Store) -> None:
             # Elsewhere: pyarrow's writers wait for the network without letting go of the interpreter, the proxy's, too.
             command = [sys.executable, "-c", WRITE, place(port=proxy.port), f"a/{name}.json"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-            assert re.search(rf"ZkgroupError: cannot write .*/a/{name}\.json: ", done.stderr), done.stderr
+            assert re.search(rf"ZkgroupError: .*/a/{name}\.json\b", done.stderr), done.stderr
     assert store.read("a/x.json") == b"old"
     assert store.read("a/new.json") is None

@@ -58,7 +58,7 @@ def records(*, headers: bool = True, times: bool = True) -> list[ProducerRecord]
     return made
 
 
-def written(kafka: KafkaSettings, topic: str, folder: Path, **options: Any) -> tuple[list[Any], dict[str, Any]]:
+def write_topic(kafka: KafkaSettings, topic: str, folder: Path, **options: Any) -> tuple[list[Any], dict[str, Any]]:
     """The accounts of two ranges, and what the files of each folder hold, with their slices."""
     only = options.pop("only", {})
     limit, cleanup = options.pop("max_bytes", None), options.pop("cleanup", "delete")
@@ -187,9 +187,9 @@ def compare(
     kafka: KafkaSettings, topic: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> list[RangeAnswer]:
     """Write a topic with both readers: accounts, folders, slices and contents are equal. The accounts."""
-    accounts, native = written(kafka, topic, folder / "native", **options)
+    accounts, native = write_topic(kafka, topic, folder / "native", **options)
     monkeypatch.setenv("ZKGROUP_NATIVE", "0")
-    same_accounts, python = written(kafka, topic, folder / "Python", **options)
+    same_accounts, python = write_topic(kafka, topic, folder / "Python", **options)
     assert accounts == same_accounts
     assert native.keys() == python.keys()
     if "only" in options:

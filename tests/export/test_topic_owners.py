@@ -40,9 +40,8 @@ def test_a_second_group_is_refused_by_the_first_ones_name(
     topic, group = forty
     in_process(group, topic, max_messages=10)
     points: list[str] = []
-    with pytest.raises(OwnedError, match=f"topic {topic} in .* belongs to group {group}") as raised:
+    with pytest.raises(OwnedError, match=rf"\b{topic}\b.*{tmp_path}/out\b.*\b{group}\b.*--take-over {group}\b"):
         in_process(other, topic, on_point=points.append)
-    assert f"--take-over {group}" in str(raised.value.remedy)
     assert points == []
     assert len(messages_in(tmp_path / "out")) == 10
 
@@ -53,11 +52,11 @@ def test_a_group_takes_over_by_name(
     """It continues where the other one's exports end; the other one is refused then, and may take over again."""
     topic, group = forty
     in_process(group, topic, max_messages=10)
-    with pytest.raises(OwnedError, match=f"belongs to group {group}"):
+    with pytest.raises(OwnedError, match=f"--take-over {group}"):
         in_process(other, topic, take_over="somebody")
     (row,) = in_process(other, topic, take_over=group, max_messages=10)
     assert (row.start, row.end) == (10, 20)
-    with pytest.raises(OwnedError, match=f"belongs to group {other}"):
+    with pytest.raises(OwnedError, match=f"--take-over {other}"):
         in_process(group, topic)
     (row,) = in_process(other, topic, max_messages=10)
     assert (row.start, row.end) == (20, 30)
@@ -74,7 +73,7 @@ def test_two_groups_at_once(
     topic, group = forty
     with Paused(lambda passed: in_process(group, topic, on_point=passed), "files written") as first:
         in_process(other, topic)
-        with pytest.raises(OwnedError, match=f"belongs to group {other}"):
+        with pytest.raises(OwnedError, match=f"--take-over {other}"):
             first.finish()
     assert len(messages_in(tmp_path / "out")) == 40
     assert problems(destination) == []
@@ -87,7 +86,7 @@ def test_nothing_is_taken_over_from_an_export_under_way(
     topic, group = forty
     in_process(group, topic, max_messages=10)
     with Paused(lambda passed: in_process(group, topic, on_point=passed), "record written") as first:
-        with pytest.raises(RefusedError, match=f"an export of group {group} is under way"):
+        with pytest.raises(RefusedError, match=rf"\b{group}\b.*--abandon"):
             in_process(other, topic, take_over=group)
         first.finish()
     in_process(other, topic, take_over=group)
@@ -99,9 +98,9 @@ def test_of_two_claims_at_once_at_most_one_holds(tmp_path: Path) -> None:
     destination = Destination(FolderStore(tmp_path))
     claim_topics(destination, ["orders"], "a", ["c"])
     claim_topics(destination, ["orders"], "a", ["c"])
-    with pytest.raises(OwnedError, match="belongs to group a of cluster c"):
+    with pytest.raises(OwnedError, match=r"\borders\b.*\ba\b.*\bc\b.*--take-over a\b"):
         claim_topics(destination, ["orders"], "b", ["c"])
-    with pytest.raises(OwnedError, match="belongs to group a of cluster c"):
+    with pytest.raises(OwnedError, match=r"\borders\b.*\ba\b.*\bc\b.*--take-over a\b"):
         claim_topics(destination, ["orders"], "a", ["another"])
     (owner,) = read_owners(destination, ["orders"])["orders"]
     assert (owner.group, owner.cluster, owner.is_former) == ("a", "c", False)

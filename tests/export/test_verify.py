@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli import run
 from export_points import driven
-from exports import problems, root_of
+from exports import join_lines, problem_rows, problems, root_of, unassigned_problems
+from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -32,7 +33,7 @@ from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.groups.changes.export_znodes import Pointer, State, encode_pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Acl, Create, Delete, Ensure, Get, Node, SetData
+from zkgroup.protocol.operations import Acl, Code, Create, Delete, Ensure, Get, Node, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 
 
@@ -85,29 +86,34 @@ def test_every_change_of_a_file_is_named(exported: tuple[Destination, str, str])
     ten, twenty, thirty = (file(destination, topic, name) for name in ("0-10", "10-20", "20-30"))
     content = ten.read_bytes()
 
+    name, run = f"topic={topic}/partition=0/0-10.parquet", destination.entries(group)[0].run
+
     ten.unlink()
-    assert problems(destination) == [
-        (0, 10, f"topic={topic}/partition=0/0-10.parquet of run {destination.entries(group)[0].run} is missing")
-    ]
+    (missing,) = problem_rows(destination)
+    assert (missing.start, missing.end, missing.mend) == (0, 10, "backfill")
+    assert names(str(missing.problem), name, run)
 
     ten.write_bytes(content[:-20])
-    assert any("0-10.parquet cannot be read" in why for _, _, why in problems(destination))
-    assert [(row.start, row.mend) for row in verify(destination) if row.problem is not None] == [(0, "file")]
+    (unreadable,) = problem_rows(destination)
+    assert (unreadable.start, unreadable.end, unreadable.mend) == (0, 10, "file")
+    assert names(str(unreadable.problem), name)
 
     shutil.copyfile(twenty, ten)
-    found = problems(destination)
-    assert (0, 10, f"topic={topic}/partition=0/0-10.parquet says that it is {topic}-0 10 to 20") in found
+    replaced = problem_rows(destination)
+    assert {(row.start, row.end, row.mend) for row in replaced} == {(0, 10, "file")}
+    assert names(join_lines(row.problem for row in replaced), name, f"{topic}-0", 10, 20)
 
     table = pq.ParquetFile(thirty).read()
     pq.write_table(table.slice(0, 9), ten)
-    assert any("0-10.parquet has 9 rows" in why for _, _, why in problems(destination))
+    assert names(join_lines(row.problem for row in problem_rows(destination)), name, 9, run, 10)
 
     ten.write_bytes(content)
     assert problems(destination) == []
     shutil.copyfile(twenty, file(destination, topic, "5-8"))
-    assert any("5-8.parquet is in no record" in why for _, _, why in problems(destination))
-    pq.write_table(pa.table({"offset": [5]}), file(destination, topic, "5-8"))
-    assert any("5-8.parquet is in no record" in why for _, _, why in problems(destination))
+    for _ in range(2):
+        (foreign,) = unassigned_problems(destination)
+        assert names(foreign, f"topic={topic}/partition=0/5-8.parquet")
+        pq.write_table(pa.table({"offset": [5]}), file(destination, topic, "5-8"))
 
 
 def test_every_file_that_a_reader_would_take_is_in_a_record(exported: tuple[Destination, str, str]) -> None:
@@ -123,14 +129,10 @@ def test_every_file_that_a_reader_would_take_is_in_a_record(exported: tuple[Dest
     for name in (*copies, "topic=other/junk.parquet", f"{here}/junk", "readme.txt", "_x/junk.parquet"):
         (root / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ten, root / name)
-        assert [row for row in verify(destination) if row.problem is not None] == [
-            VerifyRow(
-                *4 * [None],
-                problem=f"{name} is in no record",
-                remedy=Remedy("restore the record, or move it out of the destination"),
-                mend="person",
-            )
-        ]
+        (row,) = problem_rows(destination)
+        assert row == VerifyRow(*4 * [None], problem=row.problem, mend="person", remedy=row.remedy)
+        assert row.remedy is not None
+        assert str(row.problem).startswith(f"{name} ")
         (root / name).unlink()
 
 
@@ -145,11 +147,13 @@ def test_a_damaged_record_is_a_problem_and_hides_no_other(
     document["files"][0] |= damage
     path.write_text(json.dumps(document))
     file(destination, topic, "20-30").unlink()
-    rows = [row for row in verify(destination) if row.problem is not None]
+    rows = problem_rows(destination)
     (named,) = [row for row in rows if row.topic is None and row.group == group]
-    assert named.problem == f"{path} was changed"
-    assert any("20-30.parquet of run" in str(row.problem) for row in rows)
-    assert any("0-10.parquet is in no record" in str(row.problem) for row in rows)
+    assert names(str(named.problem), path)
+    assert [names(str(row.problem), "20-30.parquet") for row in rows if row.start == 20] == [True]
+    folder = f"topic={topic}/partition=0"
+    unnamed = join_lines(unassigned_problems(destination))
+    assert [names(unnamed, f"{folder}/{name}.parquet") for name in ("0-10", "10-20", "35-40")] == [True, True, False]
     found: list[DamagedDocumentError] = []
     states = [row.state for row in history(destination, on_damaged=found.append)]
     assert states == ["damaged", "exported", "exported"]
@@ -159,16 +163,16 @@ def test_a_damaged_record_is_a_problem_and_hides_no_other(
 def test_a_record_that_is_gone_or_doubled_is_named(exported: tuple[Destination, str, str]) -> None:
     """Without one its offsets are in no record, and its files, too; a copy of one under
     another number has all its offsets twice."""
-    destination, group, _ = exported
+    destination, group, topic = exported
     first, second, _ = record_files(destination, group)
     kept = second.rename(root_of(destination).with_name("kept"))
-    found = problems(destination)
-    assert (20, 30, "in no record") in found
-    assert any("20-30.parquet is in no record" in why for _, _, why in found)
-    assert any(f"the record of run 2 in {second.parent} is missing" in why for _, _, why in found)
+    assert (20, 30, "backfill") in [(row.start, row.end, row.mend) for row in problem_rows(destination)]
+    unassigned = join_lines(unassigned_problems(destination))
+    assert names(unassigned, f"topic={topic}/partition=0/20-30.parquet")
+    assert names(unassigned, 2, second.parent)
     kept.rename(second)
     shutil.copyfile(first, first.with_name(f"00000004-{first.name.partition('-')[2]}"))
-    assert (0, 20, "exported twice") in problems(destination)
+    assert (0, 20, "person") in [(row.start, row.end, row.mend) for row in problem_rows(destination)]
 
 
 def test_a_group_that_was_moved_is_named(
@@ -179,13 +183,13 @@ def test_a_group_that_was_moved_is_named(
     for offset, interval in ((47, (40, 47)), (12, (12, 40))):
         commit(group, {TopicPartition(topic, 0): offset})
         committed = {group: read_committed(registry, group, newest(destination, group), print)}
-        assert problems(destination, committed=committed) == [
-            (*interval, f"group {group} is at {offset}, and its exports end at 40")
-        ]
+        (row,) = problem_rows(destination, committed=committed)
+        assert (row.start, row.end, row.group, row.mend) == (*interval, group, "mismatch")
+        assert names(str(row.problem), group, offset, 40)
     nowhere = {group: {TopicPartition(topic, 0): None}}
-    assert problems(destination, committed=nowhere) == [
-        (40, 40, f"group {group} has no offset, and its exports end at 40")
-    ]
+    (row,) = problem_rows(destination, committed=nowhere)
+    assert (row.start, row.end, row.group, row.mend) == (40, 40, group, "mismatch")
+    assert names(str(row.problem), group, 40)
 
 
 def test_an_offset_that_is_none_hides_nothing_of_the_files(
@@ -209,13 +213,13 @@ def test_an_offset_that_is_none_hides_nothing_of_the_files(
     )
     done = run(*verifying)
     assert (done.returncode, len(json.loads(done.stdout))) == (1, 1)
-    notes, error = done.stderr.splitlines()
-    assert f"the offsets of group {group} are not compared: znode {path}: 'abc' is no offset" in notes
-    assert f"znode {path}: 'abc' is no offset: set the offset again, or delete the node" in error
+    warning, error = done.stderr.splitlines()
+    assert names(warning, group, path, "'abc'")
+    assert names(error, path, "'abc'")
     next(root_of(destination).rglob("*.parquet")).unlink()
     done = run(*verifying)
     assert (done.returncode, len(json.loads(done.stdout))) == (6, 2)
-    assert "are not compared" in done.stderr
+    assert names(done.stderr, group, path, "'abc'")
 
 
 @pytest.mark.parametrize(("offset", "answer"), [(12, "lake"), (47, "lake"), (47, "group")])
@@ -231,11 +235,10 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
     verifying = ("export", "--group", group, "--to", destination.store.uri, "--verify", "-z", cluster.connect)
     done = run(*verifying)
     assert done.returncode == 6
-    assert f"group {group} is at {offset}, and its exports end at 40" in done.stderr
-    mending = f"continue where the exports end: zkgroup -z {cluster.connect} export --group {group} --to {destination}"
-    assert f"{mending} --on-mismatch lake\n" in done.stderr
-    assert "move files" not in done.stderr
-    assert "--backfill" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    command = f"zkgroup -z {cluster.connect} export --group {group} --to {destination} --on-mismatch lake"
+    assert names(line, group, offset, 40, command)
+    assert (line.endswith(command), line.count("zkgroup -z")) == (True, 1)
     in_process(group, topic, on_mismatch=answer)
     done = run(*verifying)
     assert (done.returncode, done.stderr) == (0, "")
@@ -250,28 +253,25 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     lake = Path("/lake")
     damaged, gone = problem("t", "g", "person"), problem("t", "g", "backfill")
     moved = problem("u", "g", "mismatch")
-    person = remedy_for([damaged], lake)
-    assert person.text.startswith("restore what was changed from a copy, then move files")
-    assert person.commands == ()
-    assert remedy_for([problem("t", "g", "file")], lake) == Remedy(
-        "let this user read the files; restore damaged ones from a copy; without one, move them"
-        " out of the destination, and --verify prints the command that writes them again"
-    )
-    assert remedy_for([problem("t", "g", "table")], lake).text.startswith("restore the table to the version before")
+    mends: tuple[Mend, ...] = ("person", "file", "table")
+    by_hand = [remedy_for([problem("t", "g", mend)], lake) for mend in mends]
+    assert [one.commands for one in by_hand] == [()] * 3
+    assert len({one.text for one in by_hand} - {""}) == 3
+    assert "--verify" in by_hand[1].text
     place = ("export", "--group", "g", "--to", "/lake")
     filling = (*place, "--backfill", "--from", "t:0=0", "--until", "t:0=9", "t")
-    assert remedy_for([gone], lake) == Remedy("write what is missing again", filling)
+    assert remedy_for([gone], lake).commands == (filling,)
     continuing = (*place, "--on-mismatch", "lake")
-    assert remedy_for([moved, moved], lake) == Remedy("continue where the exports end", continuing)
+    assert remedy_for([moved, moved], lake).commands == (continuing,)
     schema = ["--value-format", "avro", "--value-schema", "FILE"]
     assert Layout(value="avro").schema_options == schema
     for row, command in ((moved, continuing), (gone, filling)):  # an export needs the schema, its end does not
         assert remedy_for([row], lake, schema).commands == (
             tuple(word for word in command if word != "t") + tuple(schema) + ("t",) * (row is gone),
         )
-    assert remedy_for([problem("t", "g", "export")], lake, schema) == Remedy("finish the run", place)
+    assert remedy_for([problem("t", "g", "export")], lake, schema).commands == (place,)
     everything = remedy_for([moved, gone, damaged, problem("t", "g", None)], lake)
-    assert everything.text.startswith("restore what was changed")
+    assert everything.text.startswith(by_hand[0].text)
     assert everything.commands == (continuing, filling)
     assert remedy_for([problem("t", "g", None)], lake) == Remedy("")
 
@@ -311,7 +311,7 @@ def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Cal
     registry.transaction([Delete(path), Create(path, node.data, acl=(Acl("digest", "other:hash", 31),))])
     rows = {row.group: row for row in status(registry)}
     assert (rows[shown].step, rows[hidden].state, rows[hidden].step) == ("decided", "unfinished", "unreadable")
-    assert f"znode {path} cannot be read: not authorised" in str(rows[hidden].advice)
+    assert names(str(rows[hidden].advice), path, Code.NO_AUTH.value)
 
 
 def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Callable[[str], str]) -> None:
@@ -327,9 +327,10 @@ def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Calla
         assert (row.state, row.step, row.run, row.output) == ("running", "decided", pointer.run, "/out")
         assert row.pid is not None
         assert row.since is not None
+        while_it_runs = row.advice
     (row,) = [row for row in status(registry) if row.group == group]
     assert (row.state, row.host, row.pid) == ("unfinished", None, None)
-    assert "run the same command again" in str(row.advice)
+    assert row.advice != while_it_runs
     registry.write(SetData(znodes.export_state(group), b"what"))
     (row,) = status(registry, group)
     assert (row.state, row.step) == ("unfinished", "unreadable")
@@ -346,13 +347,17 @@ def test_status_tells_what_was_killed_here(registry: Registry, unique: Callable[
     data = b"" if step == "planning" else encode_pointer(Pointer(cast("State", step), "00000001-aaaaaaaa", "/out"))
     registry.write(Ensure(znodes.export_state(group)))
     registry.write(SetData(znodes.export_state(group), data))
+    advice = {}
     for host, pid, state in ((socket.gethostname(), ended.pid, "killed"), ("elsewhere", ended.pid, "running")):
         holder = json.dumps({"host": host, "pid": pid, "run": "x", "since": 1}).encode()
         assert registry.write(Create(znodes.export_lock(group), holder, ephemeral=True)) is None
         (row,) = status(registry, group)
         assert (row.state, row.step, row.pid) == (state, step, pid)
-        assert ("run the same command again" in str(row.advice)) == (state == "killed")
+        advice[state] = row.advice
         assert registry.write(Delete(znodes.export_lock(group))) is None
+    assert advice["killed"] != advice["running"]
+    unfinished = [row.advice for row in status(registry, group)]
+    assert unfinished == ([] if step == "planning" else [advice["killed"]])
 
 
 def test_what_is_unfinished_is_reported(
@@ -363,13 +368,11 @@ def test_what_is_unfinished_is_reported(
     Not once it is finished."""
     group = unique("group")
     driven(short, kafka, kill_at="published 1 of 4", group=group, topics=[filled], out=root_of(destination))
-    found = [why for _, _, why in problems(destination)]
-    assert len(found) == 3
-    assert all(why.endswith("is missing: the run is not finished") for why in found)
+    assert [row.mend for row in problem_rows(destination)] == ["export"] * 3
     verifying = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
     done = run(*verifying)
     assert done.returncode == 6
-    assert f"--group {group} --status" in done.stderr
-    assert f": finish the run: zkgroup -z {cluster.connect} export --group {group} --to {destination}\n" in done.stderr
+    assert names(done.stderr, destination.leftover_runs(group)[0], f"--group {group} --status")
+    assert done.stderr.endswith(f": zkgroup -z {cluster.connect} export --group {group} --to {destination}\n")
     in_process(group)
     assert (problems(destination), run(*verifying).returncode) == ([], 0)
