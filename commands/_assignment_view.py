@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from zkgroup.errors import ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import (
     Row,
     Share,
@@ -89,7 +90,7 @@ class AssignmentView:
         return {change: counts[change] for change in CHANGES}  # type: ignore[index]
 
 
-def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Sequence[str] = ()) -> None:
+def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Sequence[str | ZkgroupError] = ()) -> None:
     """Print the plan. ``problems`` are warnings."""
     if has_objects(output):
         print_object(as_object(view), output)

@@ -213,21 +213,20 @@ def _sandboxes() -> list[str]:
 
 
 def _children(ctx: typer.Context, offered: list[str], path: str) -> None:
+    from zkgroup.clients.zookeeper.registry import names_in
     from zkgroup.protocol.operations import Children
 
     from ._context import connection, open_registry
 
     with open_registry(connection(ctx, quiet=True, ask=False)) as registry:
-        names = registry.read([Children(path)])[0]
-        offered.extend(names if isinstance(names, tuple) else ())
+        offered.extend(names_in(registry.read([Children(path)])[0]))
 
 
 def _groups(ctx: typer.Context, offered: list[str]) -> None:
     """Those in ZooKeeper, as soon as they are known, and those at the brokers."""
     from zkgroup.clients.kafka.group_coordinator import Coordinators
     from zkgroup.clients.kafka.registered_brokers import Brokers
-    from zkgroup.protocol import znodes
-    from zkgroup.protocol.operations import Children
+    from zkgroup.groups.snapshot.znode_reader import group_names
 
     from ._context import bootstrap_brokers, connection, consumer_config, open_registry
 
@@ -235,8 +234,7 @@ def _groups(ctx: typer.Context, offered: list[str]) -> None:
     kafka = bootstrap_brokers(settings) if settings.bootstrap else None
     if settings.zookeeper is not None:
         with open_registry(settings) as registry:
-            names = registry.read([Children(znodes.consumers())])[0]
-            offered.extend(names if isinstance(names, tuple) else ())
+            offered.extend(group_names(registry))
             config = consumer_config(ctx, settings).config
             brokers = Brokers(registry.read, config.kafka, kafka, TIMEOUT, listener=config.listener)
             kafka = brokers.settings()

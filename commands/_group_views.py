@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import NotFoundError, Remedy, did_you_mean
+from zkgroup.errors import NotFoundError, Notice, Remedy, did_you_mean
 from zkgroup.text import duration_text, shortened
 
 from ._completion import complete_topic
@@ -113,7 +113,7 @@ def read_all_groups(
     *,
     store: Store = "both",
     ages: bool | None = False,
-    warned: list[str] | None = None,
+    warned: list[str | Notice] | None = None,
     settings: ConnectionSettings | None = None,
 ) -> Sequence[GroupSnapshot]:
     """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none;

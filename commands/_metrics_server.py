@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import typer
 
-from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import Notice, UnreachableError, UsageError, ZkgroupError
 
 from ._context import done, warn
 from ._signals import StopRequest
@@ -37,7 +37,7 @@ STOP_CHECK: Final = 0.1
 LOOPBACK: Final = "127.0.0.1"
 
 #: Reads the groups: what was found, the checks where they were asked for, and what is unknown.
-Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str]]"]
+Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str | Notice]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ def _reader(ctx: typer.Context, read: Read) -> Callable[[], MetricsReading]:
     changes."""
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
 
-    warned: frozenset[str] = frozenset()
+    warned: frozenset[str | Notice] = frozenset()
 
     def read_metrics() -> MetricsReading:
         nonlocal warned
         began = time.monotonic()
         code, metrics = 0, ""
-        warnings: Sequence[str] = []
+        warnings: Sequence[str | Notice] = []
         try:
             found, checks, warnings = read()
             metrics = format_metrics(found, checks)

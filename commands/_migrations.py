@@ -159,12 +159,12 @@ class Migrations:
         if self.options.to == "kafka":
             self.change.warn([describe_retention(self.applier.brokers(), self.applier.timeout)])
 
-    def names(self, patterns: Sequence[str], warn: Callable[[list[str]], object]) -> list[str]:
+    def names(self, patterns: Sequence[str], warn: Callable[[list[str | Notice]], object]) -> list[str]:
         """The groups with offsets that any pattern matches. Raises ``NotFoundError`` where there is none."""
         from zkgroup.groups.changes.inactive_groups import matching
         from zkgroup.groups.snapshot.group_reader import read_groups
 
-        warned: list[str] = []
+        warned: list[str | Notice] = []
         origin = self.origin
         found = read_groups(origin.registry, kafka=origin.brokers, logs={}, timeout=origin.timeout, warned=warned)
         warn(warned)
@@ -284,7 +284,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     """Plan all groups that a pattern matches, and move those that can be moved; or compare all."""
     change = migrations.change
     with working(change.ctx, "planning all groups"):
-        warned: list[str] = []
+        warned: list[str | Notice] = []
         names = migrations.names(patterns, warned.extend)
         planned = sorted(
             (_plan(migrations, name, verify=verify) for name in names),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from zkgroup.config.setting_files import state_dir
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import Notice, UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
@@ -189,7 +189,12 @@ def _windows(
 
 
 def show_checks(
-    checks: Sequence[GroupCheck], output: Output, thresholds: Thresholds, *, every: bool, warnings: Sequence[str]
+    checks: Sequence[GroupCheck],
+    output: Output,
+    thresholds: Thresholds,
+    *,
+    every: bool,
+    warnings: Sequence[str | Notice],
 ) -> int:
     """Print the verdict; returns the exit code. ``warnings``: what is unknown; each of ``checks`` has its own among its
     reasons."""
@@ -221,7 +226,7 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
     )
 
 
-def _text_of_all(checks: Sequence[GroupCheck], warnings: Sequence[str]) -> tuple[str, list[str]]:
+def _text_of_all(checks: Sequence[GroupCheck], warnings: Sequence[str | Notice]) -> tuple[str, list[str]]:
     bad = [one for one in checks if one.state != "OK"]
     if not bad:
         known = sum(one.row.lag_at_least or 0 for one in checks)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import Notice, Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
 from zkgroup.protocol.names import session_text
 
 from ._completion import complete_finding
@@ -203,7 +203,7 @@ def inspect_group(
     thresholds = monitoring.thresholds if checking else None
     settings = connection(ctx)
 
-    warned: list[str] = []  # also of a cluster of which no group is known
+    warned: list[str | Notice] = []  # also of a cluster of which no group is known
 
     def read_snapshots(ages: bool | None = False) -> dict[str, Any]:
         asked: Store = store or "both"
@@ -224,7 +224,7 @@ def inspect_group(
     elif section in ("members", "findings") and metrics is None:
         behind = False
 
-    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str]]:
+    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str | Notice]]:
         snapshots = read_snapshots(behind)
         found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
         if topic:

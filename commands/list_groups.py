@@ -125,7 +125,7 @@ def list_groups(
         return watch_groups(ctx, select, get_args(Sort), sort, behind, interval or DEFAULT_INTERVAL)
     if interval is not None:
         raise UsageError("--interval without --watch", "give --watch, too")
-    warned: list[str] = []
+    warned: list[str | Notice] = []
     snapshots = read_all_groups(ctx, ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
     shown, folded = select(snapshots, sort)

@@ -221,7 +221,7 @@ def test_what_is_not_known_of_many_groups_is_said_once() -> None:
         ("members", "offsets", "a: b", away),
         ("members", "two", away),
     ]
-    warnings = shared_warnings(snapshots)
+    warnings = [str(warning) for warning in shared_warnings(snapshots)]
     assert [names(text, *one) for text, one in zip(warnings, facts, strict=True)] == [True] * 5
     assert ["members" in text for text in warnings] == [False, True, False, True, True]
     assert shared_warnings([snapshot()]) == []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset, MessageAge, words_of
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import Notice, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
@@ -283,7 +283,7 @@ class GroupSnapshot:
     last_change: int | None = None
     coordinator: CoordinatorGroup | None = None
     broker_ids: tuple[int, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Notice, ...] = ()
     unlisted: tuple[str, ...] = ()
     unanswered: frozenset[str] = frozenset()
     ids_changed: int = 0
@@ -299,7 +299,7 @@ class GroupSnapshot:
     age_warnings: tuple[str, ...] = ()
 
     @property
-    def all_warnings(self) -> tuple[str, ...]:
+    def all_warnings(self) -> tuple[str | Notice, ...]:
         """``warnings``, ``kafka_failures`` in words, and ``unlisted``."""
         return (*self.warnings, *words_of(f"group {self.group}", self.kafka_failures), *self.unlisted)
 

@@ -37,6 +37,16 @@ from zkgroup.protocol.operations import (
 _WAIT: Final = 1.0  # seconds
 
 
+def names_in(result: Result, unreadable: Callable[[Failure], ZkgroupError] | None = None) -> tuple[str, ...]:
+    """The children that were listed; none where there is no node. Where they cannot be read, it raises what
+    ``unreadable`` makes of that; without it they are none, too."""
+    if isinstance(result, tuple):
+        return result
+    if unreadable is not None and isinstance(result, Failure) and result.code is not Code.NO_NODE:
+        raise unreadable(result)
+    return ()
+
+
 class TransactionRefusedError(ZkgroupError):
     """A transaction was not applied. ``index`` is the operation that failed."""
 

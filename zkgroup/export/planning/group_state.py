@@ -11,18 +11,19 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.message_times import offsets_since
 from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.topic_metadata import cleanup_policies
-from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, Notice, RefusedError, ZkgroupError, did_you_mean
+from zkgroup.clients.zookeeper.registry import Registry, names_in
+from zkgroup.errors import NotFoundError, Notice, Remedy, ZkgroupError, did_you_mean
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.export_request import COMMITTED, LATEST, Bound
+from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.group_model import StoredOffset
-from zkgroup.groups.snapshot.group_znodes import read_stored_offsets
+from zkgroup.groups.snapshot.group_znodes import host_of, read_stored_offsets
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id, decode_topic
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Code, Exists, Failure, Get, Node, Result, Stat
+from zkgroup.protocol.operations import Children, Exists, Get, Node, Result, Stat
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.text import listed
 
@@ -69,14 +70,13 @@ class GroupState:
             raise NotFoundError(f"there is no topic {what}", "see the names in ZooKeeper, or name topics")
         return partitions
 
-    def refuse_if_live(self) -> None:
-        """Raise ``RefusedError`` if the group has members."""
+    def refuse_if_active(self) -> None:
+        """Raise ``GroupActiveError`` if the group has members."""
         (children,) = self._registry.read([Children(znodes.ids(self.group))])
         if members := sorted(child_names(children)):
-            raise RefusedError(
-                f"group {self.group} is live: it has {listed(members)}",
-                "stop the members, or export under a group of its own",
-            )
+            error = GroupActiveError(self.group, {member: host_of(self.group, member) for member in members})
+            error.remedy = Remedy("stop the members, or export under a group of its own")
+            raise error
 
     def clusters(self) -> tuple[str, ...]:
         """Which cluster this is: its id, which brokers write from 0.10.1 on, else the birth of its topics' node; and
@@ -239,8 +239,4 @@ def read_committed(
 
 def child_names(result: Result) -> tuple[str, ...]:
     """The children that were listed; none where there is no node."""
-    if isinstance(result, tuple):
-        return result
-    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-        raise ZkgroupError(f"ZooKeeper does not tell: {result.code.value} {result.detail}")
-    return ()
+    return names_in(result, lambda failure: ZkgroupError(f"ZooKeeper does not tell: {failure.words}"))

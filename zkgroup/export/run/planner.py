@@ -167,7 +167,7 @@ class Planner:
         if member is not None:
             topics = self._share(member, registry, topics)
         elif request.join is None and not request.backfill:
-            state.refuse_if_live()
+            state.refuse_if_active()
         clusters = state.clusters()
         newest = destination.newest(request.group)
         refuse_other_cluster(destination, newest, clusters)

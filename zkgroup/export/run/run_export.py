@@ -68,7 +68,7 @@ def run_export(
     given.
 
     Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
-    the group is live or was moved meanwhile, a topic belongs to another group, or data would be lost
+    the group is active or was moved meanwhile, a topic belongs to another group, or data would be lost
     (``MismatchError``: where group and destination disagree), ``UnreachableError``, and ``ZkgroupError`` for the rest.
     What is raised before the decision leaves nothing behind; after it, the same command finishes the run.
     """

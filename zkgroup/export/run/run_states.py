@@ -115,7 +115,7 @@ class PlannedRun:
             raise claim.taken_over(found)
         state = GroupState(claim.registry, plan.group, self.context.on_warning)
         if plan.kind == "export" and self.context.member is None:
-            state.refuse_if_live()
+            state.refuse_if_active()
         identities = state.identities(plan.topics)
         for topic, planned in plan.topics.items():
             if topic not in identities:
@@ -348,7 +348,7 @@ class DecidedRun:
         """Partitions of topics that are not the exported ones any more. Raises where the group has members."""
         state = GroupState(self.claim.registry, self.record.group, self.context.on_warning)
         try:
-            state.refuse_if_live()
+            state.refuse_if_active()
         except RefusedError as error:
             raise RefusedError(
                 f"{self} is published and cannot be committed: {error.message}",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.assignment.strategy_inference import (
     VARIANTS,
@@ -58,8 +58,7 @@ def read_plan_start(registry: Registry, group: str, *, must_exist: bool = True) 
         if must_exist:
             raise
         (topics,) = registry.read([Children(znodes.topics())])
-        names = frozenset(topics) if isinstance(topics, tuple) else frozenset()
-        return PlanStart(None, StrategyInference(), Scenario(names=names))
+        return PlanStart(None, StrategyInference(), Scenario(names=frozenset(names_in(topics))))
     filters = any(member.has_filter for member in snapshot.members)
     for path, matters in ((znodes.ids(group), True), (znodes.topics(), filters)):
         if matters and path in snapshot.unreadable:
@@ -70,18 +69,20 @@ def read_plan_start(registry: Registry, group: str, *, must_exist: bool = True) 
     return PlanStart(snapshot, infer_strategy(snapshot), scenario_of(snapshot))
 
 
-def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
-    """Read the partitions of these topics, where they are unknown; also returns the failures, a line each."""
+def with_topics_read(
+    registry: Registry, scenario: Scenario, topics: Iterable[str]
+) -> tuple[Scenario, list[str | ZkgroupError]]:
+    """Read the partitions of these topics, where they are unknown; also returns the failures."""
     wanted = sorted({topic for topic in topics if topic in scenario.names and topic not in scenario.partitions})
     ops = [Get(znodes.topic(topic)) for topic in wanted]
     found = dict(scenario.partitions)
-    problems = []
+    problems: list[str | ZkgroupError] = []
     for topic, op, node in zip(wanted, ops, registry.read(ops), strict=True):
         if isinstance(node, Node):
             try:
                 found[topic] = tuple(sorted(decode_topic(op.path, node.data).partitions))
             except ZkgroupError as malformed:
-                problems.append(str(malformed))
+                problems.append(malformed)
         elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
             problems.append(f"znode {op.path} cannot be read: {node.code.value}")
     return replace(scenario, partitions=found), problems

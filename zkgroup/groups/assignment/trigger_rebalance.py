@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.strategy_inference import owned_now
 from zkgroup.groups.group_model import GroupSnapshot
@@ -136,20 +136,17 @@ def trigger_rebalance(
 def read_ownership(registry: Registry, group: str) -> Ownership:
     """Members and owner nodes, in three rounds."""
     members, topics = registry.read([Children(znodes.ids(group)), Children(znodes.owners(group))])
-    parents = [znodes.owner_topic(group, topic) for topic in topics] if isinstance(topics, tuple) else []
+    parents = [znodes.owner_topic(group, topic) for topic in names_in(topics)]
     listed = registry.read([Children(parent) for parent in parents])
     ops: list[Op] = [
-        Get(f"{parent}/{name}")
-        for parent, names in zip(parents, listed, strict=True)
-        if isinstance(names, tuple)
-        for name in names
+        Get(f"{parent}/{name}") for parent, names in zip(parents, listed, strict=True) for name in names_in(names)
     ]
     claims = {
         op.path: (node.data.decode("utf-8", "backslashreplace"), node.stat.czxid)
         for op, node in zip(ops, registry.read(ops), strict=True)
         if isinstance(node, Node)
     }
-    return Ownership(frozenset(members) if isinstance(members, tuple) else frozenset(), claims)
+    return Ownership(frozenset(names_in(members)), claims)
 
 
 def _wait_until_settled(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import stored_offset
@@ -167,7 +167,7 @@ def read_trees(registry: Registry, roots: Mapping[str, Sequence[str]]) -> dict[s
                 unreadable[group].append(f"{path}: {result.code.value}")
         level = []
         for (group, path), names in zip(parents, registry.read([Children(path) for _, path in parents]), strict=True):
-            for name in sorted(names) if isinstance(names, tuple) else ():
+            for name in sorted(names_in(names)):
                 try:
                     level.append((group, znodes.child(path, name)))
                 except UsageError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.backup import group_of
 from zkgroup.groups.changes.export_znodes import decode_exporter
@@ -17,6 +17,7 @@ from zkgroup.groups.changes.znode_transactions import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
+from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.operations import Acl, Children, Exists, Stat
@@ -143,8 +144,7 @@ def read_inactive_groups(
 
     Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not list their groups.
     """
-    (answer,) = registry.read([Children(znodes.consumers())])
-    known = answer if isinstance(answer, tuple) else ()
+    known = group_names(registry)
     names = matching(known, patterns)
     if not names:
         see = Remedy("see which groups there are", ("list-groups",))
@@ -203,11 +203,7 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
     parents = [znodes.broker_ids(), znodes.topics()]
     lists = registry.read([Children(path) for path in parents])
     paths = [f"{znodes.consumers()}/{group}" for group in groups]
-    paths += [
-        f"{parent}/{name}"
-        for parent, names in zip(parents, lists, strict=True)
-        for name in (names if isinstance(names, tuple) else ())
-    ]
+    paths += [f"{parent}/{name}" for parent, names in zip(parents, lists, strict=True) for name in names_in(names)]
     found = registry.read([Exists(path) for path in [*paths, znodes.controller()]])
     return [stat for stat in found if isinstance(stat, Stat)]
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.client import topics as read_topics
 from zkgroup.clients.kafka.topic_metadata import offsets_retention
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, checkpoint_of
 from zkgroup.groups.changes.kafka_writer import refuse_if_active, verification_moments
@@ -53,7 +53,7 @@ class Migration:
     go. To another cluster: ``partitions``, source → target, and ``positions`` by partition of the source."""
 
     offsets: Mapping[TopicPartition, int]
-    warnings: tuple[str, ...]
+    warnings: tuple[str | Notice, ...]
     plan: Plan
     partitions: Mapping[TopicPartition, TopicPartition] = field(default_factory=dict)
     positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
@@ -146,7 +146,9 @@ def _match(position: Position) -> Literal["exact", "earlier", "not found"]:
 # --- within a cluster ------------------------------------------------------------------------------------------------
 
 
-def movable_offsets(group: str, current: CurrentOffsets, store: Store) -> tuple[dict[TopicPartition, int], list[str]]:
+def movable_offsets(
+    group: str, current: CurrentOffsets, store: Store
+) -> tuple[dict[TopicPartition, int], list[str | Notice]]:
     """The offsets in ``store`` of partitions that exist, and the warnings: of the snapshot, and of the others, which
     are left behind. Raises ``NotFoundError`` where there is none."""
     partitions = current.partitions
@@ -242,7 +244,7 @@ class SourceOffsets:
     group: str
     store: Store
     offsets: Mapping[TopicPartition, int]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Notice, ...] = ()
 
 
 def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None) -> SourceOffsets:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, did_you_mean
 from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_plans import WholeGroup, plan_delete
@@ -152,7 +152,7 @@ def _read_members(registry: Registry, group: str) -> list[GroupMember]:
     _, existing = registry.read([Sync(znodes.consumers()), Children(znodes.topics())])
     registered = read_tree(registry, group, [znodes.ids(group)])
     registered.require_readable()
-    selections = TopicSelections(existing if isinstance(existing, tuple) else ())
+    selections = TopicSelections(names_in(existing))
     nodes = {node.path: Node(node.data, node.stat) for node in registered.nodes}
     paths = {name: znodes.member_id(group, name) for name in registered.members}
     read = read_foreign(
@@ -232,7 +232,7 @@ def plan_release(
             see = Remedy("see the owners", group_command("owners", group))
             raise NotFoundError(
                 f"group {group} has no owner node of {topic} there that outlives its session",
-                did_you_mean(topic, known if isinstance(known, tuple) else (), see),
+                did_you_mean(topic, names_in(known), see),
             )
     for member in members:
         node = ids.get(znodes.member_id(group, member))

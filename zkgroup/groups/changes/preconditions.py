@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import MalformedZnodeError, RefusedError, Remedy
 from zkgroup.groups.changes.export_znodes import Pointer, decode_exporter, decode_pointer
 from zkgroup.groups.changes.group_tree import ADMINISTRATORS, GroupTree, read_tree, readable_acl
@@ -191,12 +191,8 @@ def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[
     return [f"partitions are owned by {listed(owners)}"] if owners else []
 
 
-def _children(path: str, result: Result) -> tuple[str, ...]:
-    if isinstance(result, tuple):
-        return tuple(sorted(result))
-    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-        raise _not_known(f"{path}: {result.code.value}")
-    return ()
+def _children(path: str, result: Result) -> list[str]:
+    return sorted(names_in(result, lambda failure: _not_known(f"{path}: {failure.code.value}")))
 
 
 def _not_known(why: str) -> RefusedError:

@@ -197,7 +197,7 @@ def _correction(facts: GroupFacts, alike: Sequence[NodeProblem]) -> str | Remedy
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
-    said = [*snapshot.warnings, *words_of("the group", snapshot.kafka_failures)]
+    said = [*map(str, snapshot.warnings), *words_of("the group", snapshot.kafka_failures)]
     reported = snapshot.reported_reasons
     unled = (p for p in facts.partitions if p.leader is None or _without_leader(facts, p) is not None)
     has_finding = {p.key for p in unled}

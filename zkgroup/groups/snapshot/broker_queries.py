@@ -22,7 +22,7 @@ from zkgroup.clients.kafka.responses import (
     MessageAges,
     words_of,
 )
-from zkgroup.errors import NoAnswerError, ZkgroupError, is_wrong_setting
+from zkgroup.errors import NoAnswerError, Notice, ZkgroupError, is_wrong_setting, notice_of
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.znode_reader import assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -71,9 +71,9 @@ class BrokerQueries:
         self._failed: dict[str, tuple[ZkgroupError, set[str]]] = {}
 
     @property
-    def warnings(self) -> list[str]:
-        """What is unknown and why, one line for each reason."""
-        return [f"{', and '.join(sorted(whats))}: {error}" for error, whats in self._failed.values()]
+    def warnings(self) -> list[Notice]:
+        """What is unknown and why, one for each reason."""
+        return [notice_of(", and ".join(sorted(whats)), error) for error, whats in self._failed.values()]
 
     @property
     def reasons(self) -> frozenset[str]:

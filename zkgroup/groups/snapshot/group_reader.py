@@ -19,17 +19,25 @@ from zkgroup.clients.kafka.responses import (
     MessageAges,
     words_of,
 )
-from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
+from zkgroup.clients.zookeeper.registry import Registry, names_in
+from zkgroup.errors import (
+    NotFoundError,
+    Notice,
+    UnreachableError,
+    UsageError,
+    ZkgroupError,
+    did_you_mean,
+    is_wrong_setting,
+)
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
 from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, why_log_unread, with_logs
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
-from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, has_partial_offsets
+from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, group_names, has_partial_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.operations import Children, Code, Failure
+from zkgroup.protocol.operations import Children, Exists, Failure
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
@@ -86,7 +94,7 @@ def read_groups(
     logs: Mapping[TopicPartition, Log] | None = None,
     ages: bool | None = False,
     timeout: float | None = None,
-    warned: list[str] | None = None,
+    warned: list[str | Notice] | None = None,
 ) -> tuple[GroupSnapshot, ...]:
     """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
     out. With ``logs``, which may be empty, the logs and leaders of other partitions are not read. Each snapshot carries
@@ -260,14 +268,9 @@ class GroupReader:
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
-        if isinstance(listed, Failure) and listed.code is not Code.NO_NODE:
-            raise ZkgroupError(
-                f"which groups there are is not known: znode {znodes.consumers()} cannot be read: {listed.code.value}",
-                "connect with credentials that its access list admits",
-            )
-        found = set(listed if isinstance(listed, tuple) else ())
+        found = set(names_in(listed, _unlisted))
         # As above: without that topic there are no groups in Kafka.
-        has_offsets = isinstance(topics, tuple) and OFFSETS_TOPIC in topics
+        has_offsets = OFFSETS_TOPIC in names_in(topics)
         if self.queries is not None and self.store != "zookeeper" and has_offsets:
             found |= self._names_in_kafka(self.queries)
         return sorted(found)
@@ -303,14 +306,20 @@ class GroupReader:
             where = f" in Kafka at {self.queries.settings().bootstrap}" if self.queries is not None else ""
             remedy = did_you_mean(group, known, "check its name; a group in ZooKeeper needs --zookeeper")
             return NotFoundError(f"no group {group!r}{where}", remedy)
-        (listed,), hosts = self.registry.read([Children(znodes.consumers())]), self.registry.settings.hosts
-        if not known and not isinstance(listed, tuple):
+        known, hosts = (*known, *group_names(self.registry)), self.registry.settings.hosts
+        if not known and self.registry.read([Exists(znodes.consumers())]) == [None]:
             where = f"ZooKeeper at {hosts} has no {znodes.consumers()}"
             return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
         where = f"in ZooKeeper at {hosts}{', nor in Kafka' if self.asked_kafka else ''}"
-        known = (*known, *(listed if isinstance(listed, tuple) else ()))
         remedy = "check its name" if self.asked_kafka else "check its name; 'list-groups' shows those in Kafka, too"
         return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
+
+
+def _unlisted(failure: Failure) -> ZkgroupError:
+    return ZkgroupError(
+        f"which groups there are is not known: znode {znodes.consumers()} cannot be read: {failure.code.value}",
+        "connect with credentials that its access list admits",
+    )
 
 
 def next_position(p: GroupPartition, store: Store) -> int | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from zkgroup.errors import Notice
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text, span_list, spans
 from zkgroup.text import counted, listed, short
 
 
-def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
+def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str | Notice]:
     """What could not be read, one line each; partitions with the same problem share a line."""
-    lines = [*snapshot.all_warnings, *snapshot.age_warnings, *map(str, snapshot.problems)]
+    lines: list[str | Notice] = [*snapshot.all_warnings, *snapshot.age_warnings, *map(str, snapshot.problems)]
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.unreadable.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
@@ -23,7 +24,7 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
         lines += notes_by_reason(((p, stored.error or stored.defect) for p, stored in offsets), "its offset: ")
     if store != "zookeeper":
         lines += notes_by_reason(((p, p.kafka.error if p.kafka else None) for p in snapshot.partitions), "in Kafka: ")
-    return lines + notes_by_reason(((p, p.log_error) for p in snapshot.partitions), but=snapshot.reported_reasons)
+    return [*lines, *notes_by_reason(((p, p.log_error) for p in snapshot.partitions), but=snapshot.reported_reasons)]
 
 
 def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
@@ -36,9 +37,9 @@ def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     return [f"a part of {listed(groups)} may not be read, and is not counted: connect as one whom its list admits"]
 
 
-def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
+def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str | Notice]:
     """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause."""
-    lines: dict[str, None] = {}
+    lines: dict[str | Notice, None] = {}
     unknown: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
         lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted, *snapshot.age_warnings])

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import ClassVar, Final, NamedTuple
 
 from zkgroup.clients.kafka.responses import KafkaGroup
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic, NodeProblem
 from zkgroup.groups.partition_scope import Selection
@@ -46,8 +46,7 @@ def paths_of(group: str) -> GroupPaths:
 
 def group_names(registry: Registry | None) -> tuple[str, ...]:
     """The groups in ZooKeeper; none without a registry, or where their list cannot be read."""
-    (listed,) = registry.read([Children(znodes.consumers())]) if registry is not None else (None,)
-    return listed if isinstance(listed, tuple) else ()
+    return names_in(registry.read([Children(znodes.consumers())])[0]) if registry is not None else ()
 
 
 class NodeCache:
@@ -98,8 +97,7 @@ class NodeCache:
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a node; none where it is missing, unreadable, or was not asked for."""
-        found = self._lists.get(path)
-        return found if isinstance(found, tuple) else ()
+        return names_in(self._lists.get(path))
 
     def children(self, path: str) -> tuple[tuple[str, str], ...]:
         """The names below a node, each with its path. A name that no znode can have is left out."""

@@ -361,7 +361,7 @@ class GroupWatch:
                 if reads_ages:
                     ages = {p.key: p.next_age for p in snapshot.partitions if p.next_age is not None}
                     ages_due = began + AGES_INTERVAL
-                warnings = "; ".join(snapshot.all_warnings) or None
+                warnings = "; ".join(map(str, snapshot.all_warnings)) or None
                 state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
                 state = replace(state, findings=self._judge(snapshot), ages=ages)
             except ZkgroupError as error:
