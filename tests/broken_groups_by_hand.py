@@ -136,9 +136,9 @@ CASES: list[tuple[str, Case]] = [
     ("partition-without-leader", ("warning", "orders-1", (), replace(having(
         inactive(), 1, leader=None, log_start=None, log_end=None, log_error="no broker leads it"),
         in_zookeeper=False))),
-    ("persistent-member", ("critical", "g_a", ("ephemeral",), replace(
+    ("persistent-member", ("critical", "g_a", (), replace(
         ALONE, members=(replace(ALONE.members[0], session_id=0),)))),
-    ("persistent-owner", ("critical", "orders-1", ("ephemeral",), having(ALONE, 1, session_id=0))),
+    ("persistent-owner", ("critical", "orders-1", ("g_a-0",), having(ALONE, 1, session_id=0))),
     ("partition-without-owner", ("critical", "orders-1", (90,), having(
         UNREAD, 1, stored=stored(10)))),
     ("unresponsive-member", ("critical", "g_b", (2, "1 h", 1), HUNG)),
