@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from exports import InProcess, joining
+from exports import InProcess, make_member_config
 from forked import PROCESSES
 from session_expiry import expire_session
 
@@ -33,7 +33,7 @@ Points = list[str]
 Export = Callable[..., list[PartitionSummary]]
 
 
-def driven(
+def drive_export(
     short: ZooKeeperSettings,
     kafka: KafkaSettings,
     *,
@@ -92,7 +92,7 @@ def _drive(
         begin="earliest",
         range_messages=10,
         on_mismatch=wish.get("on_mismatch", "fail"),
-        join=joining(wish["group"]) if wish.get("join") else None,
+        join=make_member_config(wish["group"]) if wish.get("join") else None,
         layout=LayoutOptions(format=wish.get("format")),
     )
     try:

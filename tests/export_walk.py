@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
-from exports import InProcess, commit_offsets, joining
+from exports import InProcess, commit_offsets, make_member_config
 from forked import PROCESSES
 from resets import drop_messages
 from session_expiry import expire_session
@@ -87,7 +87,7 @@ def carry_out(wish: Wish, outcome: Any) -> None:
 
     options = dict(wish.options)
     if options.pop("join", False):
-        options["join"] = joining(wish.group)
+        options["join"] = make_member_config(wish.group)
     request = ExportRequest(wish.group, Path(wish.to), (wish.topic,), **{"range_messages": 7, **options})
     try:
         with Registry(ZooKeeperSettings(wish.connect, session_timeout=4.0), 10.0) as registry:

@@ -133,7 +133,7 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(was)
 
 
-def at(topic: str, offset: int) -> Bound:
+def bound_at(topic: str, offset: int) -> Bound:
     """An offset of partition 0, as ``TOPIC:0=OFFSET`` says it."""
     return Bound("offsets", offsets={TopicPartition(topic, 0): offset})
 
@@ -157,7 +157,7 @@ def recreate_topic(registry: Registry, topic: str) -> None:
     create_topic(registry, topic)
 
 
-def joining(group: str) -> ConsumerConfig:
+def make_member_config(group: str) -> ConsumerConfig:
     """The settings of an export that is a member; it does not wait long for others."""
     return ConsumerConfig(group_id=group, auto_commit_enable=False, rebalance_backoff_ms=300, rebalance_max_retries=20)
 

@@ -14,7 +14,7 @@ import pytest
 from cli import WITHOUT_SPARK, run
 from exports import (
     abort,
-    at,
+    bound_at,
     files_in,
     messages_in,
     mismatches_of,
@@ -95,7 +95,9 @@ def test_what_was_passed_over_since_the_group_was_moved_is_filled(
     commit(group, {TopicPartition(topic, 0): 35})
     in_process(group, topic, on_mismatch="group")
     assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 25, 0, 0, 15, 2)]
-    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=at(topic, 30))] == [(20, 30, 10)]
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=bound_at(topic, 30))] == [
+        (20, 30, 10)
+    ]
     assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=COMMITTED)] == [(30, 35, 5)]
     assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 0, 4)]
     assert offsets(destination) == list(range(40))
@@ -118,7 +120,7 @@ def test_a_lost_file_is_written_again(
             lose(destination, name)
         assert len(problem_rows(destination)) == 2
         warnings: list[Notice] = []
-        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), on_warning=warnings.append)
+        made = fill_in(group, topic, begin=bound_at(topic, 15), until=bound_at(topic, 16), on_warning=warnings.append)
         assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
         assert [names(str(warning), f"{topic}-0", gone[0], 10, 19) for warning in warnings] == [True]
         (problem,) = problem_rows(destination)
@@ -168,7 +170,7 @@ def test_a_lost_file_of_several_partitions_is_written_again_by_and_by(
     run = newest_run(destination, group)
     missing = [(row.partition, names(str(row.problem), name, run)) for row in problem_rows(destination)]
     assert missing == [(0, True), (1, True), (2, True)]
-    assert [row.partition for row in fill_in(group, topic, begin=at(topic, 0))] == [0]
+    assert [row.partition for row in fill_in(group, topic, begin=bound_at(topic, 0))] == [0]
     assert [(row.partition, row.problem is None) for row in verify(destination)] == [
         (0, True), (1, True), (1, False), (2, True), (2, False)
     ]  # fmt: skip

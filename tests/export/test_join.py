@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from export_points import MESSAGES, PARTITIONS, Export, Points, at, driven
-from exports import files_in, joining, messages_in
+from export_points import MESSAGES, PARTITIONS, Export, Points, at, drive_export
+from exports import files_in, make_member_config, messages_in
 from lines import names
 from members import ReadMember, connector
 from session_expiry import expire_session
@@ -72,7 +72,7 @@ def test_with_another_active_member_every_message_is_read_once(
         rebalance_backoff_ms=300,
     ) as member:  # fmt: skip
         wait_until(lambda: len(member.records) > 20)
-        rows = brief(group, topic, join=joining(group))
+        rows = brief(group, topic, join=make_member_config(group))
         assert len(rows) == 2  # of four partitions
         assert sum(row.rows for row in rows) > 0
         exports = Counter(row["value"] for row in messages_in(tmp_path / "out"))
@@ -94,7 +94,7 @@ def test_what_a_member_has_read_and_not_committed_yet_is_no_missing_offset(
         wait_until(lambda: len(member.records) == 200, 60, "all is read")
         fresh = fill(topic, 200, 2)
         wait_until(lambda: len(member.records) == 400, 60, "all is read again")
-        rows = brief(group, topic, begin=COMMITTED, join=joining(group))
+        rows = brief(group, topic, begin=COMMITTED, join=make_member_config(group))
         assert [row.start for row in rows] == [200]
     assert Counter(record.value for record in [*sent, *fresh]) == member.values
 
@@ -107,7 +107,11 @@ def test_what_is_lost_meanwhile_is_left_to_its_new_owner(
     group, warnings = unique("group"), list[Notice]()
     with _Latecomer(cluster, group, filled) as latecomer:
         rows = brief(
-            group, filled, join=joining(group), on_point=at("files written", latecomer.join), on_warning=warnings.append
+            group,
+            filled,
+            join=make_member_config(group),
+            on_point=at("files written", latecomer.join),
+            on_warning=warnings.append,
         )
         (lost,) = latecomer.first
         assert [(row.partition, row.start, row.end, row.rows) for row in rows] == [
@@ -116,7 +120,7 @@ def test_what_is_lost_meanwhile_is_left_to_its_new_owner(
         assert any(names(str(warning), lost) for warning in warnings)
         assert exported(tmp_path / "out") == {1 - lost.partition: list(range(EACH))}
         assert committed(group, filled, lost.partition) is None
-    rows = brief(group, filled, join=joining(group))
+    rows = brief(group, filled, join=make_member_config(group))
     assert exported(tmp_path / "out") == {number: list(range(EACH)) for number in range(PARTITIONS)}
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
@@ -164,7 +168,7 @@ def test_a_decision_depends_on_the_owner_nodes(
         points.append(point)
         harm(point)
 
-    rows = brief(group, filled, join=joining(group), on_point=passed)
+    rows = brief(group, filled, join=make_member_config(group), on_point=passed)
     assert points.count("record written") == 2
     assert points.count("decided") == 1
     assert [(row.end, row.rows) for row in rows] == [(EACH, EACH)] * PARTITIONS
@@ -178,7 +182,7 @@ def test_a_decision_depends_on_the_offsets(
     """An offset that exists already is moved after the last read of it: the transaction fails, and the decision is made
     without its partition."""
     group, points, warnings, one = unique("group"), list[str](), list[Notice](), TopicPartition(filled, 1)
-    brief(group, filled, join=joining(group))
+    brief(group, filled, join=make_member_config(group))
     fill(filled, 20, PARTITIONS)
     harm = at("record written", lambda: commit(group, {one: EACH + 5}))
 
@@ -186,7 +190,7 @@ def test_a_decision_depends_on_the_offsets(
         points.append(point)
         harm(point)
 
-    brief(group, filled, join=joining(group), on_point=passed, on_warning=warnings.append)
+    brief(group, filled, join=make_member_config(group), on_point=passed, on_warning=warnings.append)
     assert points.count("record written") == 2
     assert points.count("decided") == 1
     assert any(names(str(warning), one) for warning in warnings)
@@ -205,18 +209,18 @@ def test_killed_at_every_point_and_joined_again(
     """SIGKILL as each point is passed: the next export, joined as well, ends it; from the decision on nothing is read
     again, and the offsets are committed already. Nothing of the run is left."""
     clean: Points = []
-    brief(unique("group"), filled, root=tmp_path / "clean", join=joining("clean"), on_point=clean.append)
+    brief(unique("group"), filled, root=tmp_path / "clean", join=make_member_config("clean"), on_point=clean.append)
     decided = clean.index("decided")
 
     def kill_and_go_on(number: int, point: str) -> None:
         group, out, passed = unique("killed"), tmp_path / str(number), list[str]()
         wish = {"group": group, "topics": [filled], "out": out, "join": True}
-        code, lines = driven(short, kafka, kill_at=point, **wish)
+        code, lines = drive_export(short, kafka, kill_at=point, **wish)
         assert (code, lines[-1]) == (-signal.SIGKILL, point)
         offsets = [committed(group, filled, partition) for partition in range(PARTITIONS)]
         assert offsets == [EACH if number >= decided else None] * PARTITIONS, point
         # A session that ended would leave what it held to the next export, as it should.
-        brief(group, filled, root=out, join=joining(group), on_point=passed.append, session=6.0)
+        brief(group, filled, root=out, join=make_member_config(group), on_point=passed.append, session=6.0)
         assert ("files written" in passed) == (number < decided), point
         assert exported(out) == {partition: list(range(EACH)) for partition in range(PARTITIONS)}, point
         assert [committed(group, filled, partition) for partition in range(PARTITIONS)] == [EACH] * PARTITIONS
@@ -246,7 +250,7 @@ def test_a_member_that_loses_its_session_proves_itself_anew(
         expire_session(cluster.connect, node.stat.owner)
         wait_until(lambda: isinstance(n := _nodes(registry, [path])[0], Node) and n.stat.owner != node.stat.owner)
 
-    brief(group, filled, join=joining(group), on_point=at(point, expire))
+    brief(group, filled, join=make_member_config(group), on_point=at(point, expire))
     assert exported(tmp_path / "out") == {number: list(range(EACH)) for number in range(PARTITIONS)}
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
@@ -258,7 +262,7 @@ def test_what_is_committed_is_finished_with_other_members(
     """Killed after its decision, which is its commit: to give it up would lose messages, and is refused; the next
     export publishes them, also while another member has the partitions."""
     group, out = unique("group"), tmp_path / "out"
-    driven(short, kafka, kill_at="decided", group=group, topics=[filled], out=out, join=True)
+    drive_export(short, kafka, kill_at="decided", group=group, topics=[filled], out=out, join=True)
     with idle_member(cluster, group, filled):
         with pytest.raises(RefusedError, match=rf"{group}\b.*{out}\b"):
             brief(group, abandon=True)
@@ -273,10 +277,10 @@ def test_what_others_read_meanwhile_is_a_recorded_gap(
 ) -> None:  # fmt: skip
     """Between two joined exports another member reads on: the second one begins at the group's offset, and says so."""
     group, warnings = unique("group"), list[Notice]()
-    brief(group, filled, join=joining(group))
+    brief(group, filled, join=make_member_config(group))
     fill(filled, 20, PARTITIONS)
     commit(group, {TopicPartition(filled, 0): EACH + 5})
-    rows = brief(group, filled, join=joining(group), on_warning=warnings.append)
+    rows = brief(group, filled, join=make_member_config(group), on_warning=warnings.append)
     assert [(row.start, row.end, row.rows) for row in rows] == [(EACH + 5, EACH + 10, 5), (EACH, EACH + 10, 10)]
     gaps = [(gap.kind, gap.start, gap.end) for gap in warnings if isinstance(gap, GapNotice)]
     assert gaps == [("members", EACH, EACH + 5)]
@@ -290,7 +294,7 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
     behind it, or has lost its offset, is one; and so is one ahead of an export that was not joined."""
     group, destination = unique("group"), Destination(FolderStore(tmp_path / "out"))
     ahead = TopicPartition(filled, 0)
-    brief(group, filled, join=joining(group), max_messages=EACH)
+    brief(group, filled, join=make_member_config(group), max_messages=EACH)
 
     def newest() -> RunRecord:
         record = destination.newest(group)
@@ -310,7 +314,7 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
     commit(group, {ahead: end + 3})
     assert check(ahead, end + 3) == []
     fill(filled, 20, PARTITIONS)
-    brief(group, filled, join=joining(group))
+    brief(group, filled, join=make_member_config(group))
     (skipped,) = [part.skipped for part in newest().partitions if part.partition == ahead]
     assert [(gap.kind, gap.start, gap.end) for gap in skipped] == [("members", end, end + 3)]
     end = newest().coverage[filled].ends[0]
@@ -334,4 +338,4 @@ def test_a_backfill_does_not_join(brief: Export, filled: str, unique: Callable[[
     """It never moves the group, so it has no part in it."""
     group = unique("group")
     with pytest.raises(UsageError, match="--backfill"):
-        brief(group, filled, join=joining(group), backfill=True)
+        brief(group, filled, join=make_member_config(group), backfill=True)

@@ -43,7 +43,7 @@ FOLDERS = ds.partitioning(
 )
 
 
-def at(*moment: int, fold: int = 0) -> int:
+def millis_at(*moment: int, fold: int = 0) -> int:
     """A time of Berlin's clock, in milliseconds since 1970."""
     return round(datetime(*moment, tzinfo=ZoneInfo(BERLIN), fold=fold).timestamp() * 1000)  # type: ignore[misc]
 
@@ -112,9 +112,15 @@ def test_messages_lie_in_the_folders_of_their_hours(
     """On the day with 25 hours, the hour that comes twice is one folder; late messages go back to their own, and are
     counted, over runs as well; what has no usable time is in the folder of no day."""
     topic, group, out = make_topic(), unique("group"), tmp_path / "out"
-    twice = [at(2024, 10, 27, 2, 30), at(2024, 10, 27, 2, 30, fold=1)]
+    twice = [millis_at(2024, 10, 27, 2, 30), millis_at(2024, 10, 27, 2, 30, fold=1)]
     assert twice[1] - twice[0] == 3_600_000
-    times = [at(2024, 10, 26, 23, 59, 59), *twice, at(2024, 10, 27, 3), at(2024, 10, 26, 12), at(9999, 12, 31, 23)]
+    times = [
+        millis_at(2024, 10, 26, 23, 59, 59),
+        *twice,
+        millis_at(2024, 10, 27, 3),
+        millis_at(2024, 10, 26, 12),
+        millis_at(9999, 12, 31, 23),
+    ]
     produce(kafka, topic, [ProducerRecord(b"v%d" % i, None, 0, time) for i, time in enumerate(times)])
     (summary,) = in_process(group, topic, layout=HOURS)
     assert (summary.rows, summary.files, summary.late) == (6, 5, 1)
@@ -129,7 +135,11 @@ def test_messages_lie_in_the_folders_of_their_hours(
         ]
     )
     assert [row["offset"] for row in rows(out) if row["date"] == "2024-10-27" and row["hour"] == 2] == [1, 2]
-    produce(kafka, topic, [ProducerRecord(b"late", None, 0, at(2024, 10, 27, 2, 45)), ProducerRecord(b"now", None, 0)])
+    produce(
+        kafka,
+        topic,
+        [ProducerRecord(b"late", None, 0, millis_at(2024, 10, 27, 2, 45)), ProducerRecord(b"now", None, 0)],
+    )
     (summary,) = in_process(group, topic)
     assert (summary.rows, summary.files, summary.late) == (2, 2, 1)
     assert problems(out) == ""
@@ -220,7 +230,7 @@ def test_files_are_cut_at_their_size_in_each_layout(
     """Random bytes in three hours: each hour's files are about as large as asked for, and together they hold all."""
     topic, out = make_topic(2), tmp_path / "out"
     generator = random.Random(5)
-    start = at(2024, 5, 1, 10)
+    start = millis_at(2024, 5, 1, 10)
     records = [ProducerRecord(generator.randbytes(5000), None, i % 2, start + i * 12_000) for i in range(900)]
     produce(kafka, topic, records)
     rows_of = in_process(unique("group"), topic, layout=HOURS, target_bytes=500_000)
@@ -242,8 +252,8 @@ def readable(
     produce(
         kafka,
         topic,
-        [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
-        + [ProducerRecord(b"no json", b"k", 0, at(2024, 10, 28, 1))],
+        [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, millis_at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
+        + [ProducerRecord(b"no json", b"k", 0, millis_at(2024, 10, 28, 1))],
     )
     in_process(unique("group"), topic, layout=LayoutOptions(("date", "hour"), BERLIN, "text", "json"))
     return tmp_path / "out", topic
@@ -302,8 +312,10 @@ def test_the_examples_of_the_page_are_right(
     """What ``docs/reference/export-files.md`` shows of DuckDB, pandas, pyarrow and Spark is what they say."""
     topic = "shop-orders"
     create_topic(registry, topic, 2)
-    orders = [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
-    produce(kafka, topic, [*orders, ProducerRecord(b"no json", b"k", 0, at(2024, 10, 28, 1))])
+    orders = [
+        ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, millis_at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)
+    ]
+    produce(kafka, topic, [*orders, ProducerRecord(b"no json", b"k", 0, millis_at(2024, 10, 28, 1))])
     layout = LayoutOptions(("date", "hour"), BERLIN, None, "json")
     in_process("archive", topic, root=tmp_path / "lake", layout=layout)
     in_process("tables", topic, root=tmp_path / "tables", layout=replace(layout, format="delta"))

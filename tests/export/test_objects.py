@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from export_points import Export, Points, driven
+from export_points import Export, Points, drive_export
 from exports import FOLDERS, InProcess, join_lines, problem_rows
 from lines import names
 from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
@@ -113,7 +113,7 @@ def test_killed_at_its_points_and_run_again(
     def kill_and_go_on(point: str) -> None:
         name = unique("killed")
         uri = uri_of(s3_server, f"{bucket}/{name}")
-        code, lines = driven(short, kafka, group=name, topics=[filled], out=uri, kill_at=point)
+        code, lines = drive_export(short, kafka, group=name, topics=[filled], out=uri, kill_at=point)
         assert (code, lines[-1]) == (-9, point)
         seen = [file.name for file in open_store(parse_address(uri)).walk(f"topic={filled}")]
         assert not seen or points.index(point) >= decided

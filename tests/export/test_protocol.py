@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_points import Export, Paused, Points, at, driven, lose_session, points_of
+from export_points import Export, Paused, Points, at, drive_export, lose_session, points_of
 from exports import messages_in, nothing_in
 from lines import names
 from session_expiry import expire_session
@@ -64,7 +64,7 @@ def test_killed_at_every_point_and_run_again(
         name = unique("killed")
         wish = {"group": name, "topics": [topic], "out": tmp_path / name}
         for point in points:
-            code, lines = driven(short, kafka, kill_at=point, **wish)
+            code, lines = drive_export(short, kafka, kill_at=point, **wish)
             assert (code, lines[-1]) == (-9, point)
         passed: Points = []
         export(name, topic, root=tmp_path / name, on_point=passed.append)
@@ -151,12 +151,12 @@ def test_a_file_that_cannot_grow_leaves_nothing(
     topic, group = make_topic(), unique("group")
     produce(kafka, topic, [ProducerRecord(random.Random(i).randbytes(20_000), None, 0) for i in range(10)])
     wish = {"group": group, "topics": [topic], "out": tmp_path / "out"}
-    code, lines = driven(short, kafka, fsize=fsize, **wish)
+    code, lines = drive_export(short, kafka, fsize=fsize, **wish)
     assert code == 1
     assert names(lines[-1], tmp_path / "out", os.strerror(errno.EFBIG))
     assert nothing_in(tmp_path)
     assert registry.read([Exists(znodes.group(group))]) == [None]
-    assert driven(short, kafka, **wish)[0] == 0
+    assert drive_export(short, kafka, **wish)[0] == 0
     assert len(messages_in(tmp_path / "out")) == 10
 
 

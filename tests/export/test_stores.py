@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
-from export_points import Points, driven
+from export_points import Points, drive_export
 from exports import FOLDERS, join_lines, unassigned_problems
 from lines import names
 from object_store import Harm, HarmfulProxy, uri_of
@@ -194,7 +194,7 @@ def test_killed_at_its_points_there_and_run_again(
     for point in ["planned", "files written", "record written", "decided", "published 2 of 4", "tidied up"]:
         assert point in points
         group, place = unique("killed"), other(f"-{points.index(point)}")
-        code, lines = driven(short, kafka, group=group, topics=[filled], out=place, kill_at=point)
+        code, lines = drive_export(short, kafka, group=group, topics=[filled], out=place, kill_at=point)
         assert (code, lines[-1]) == (-9, point)
         store = open_store(parse_address(place))
         assert not list(store.walk(f"topic={filled}")) or points.index(point) >= decided

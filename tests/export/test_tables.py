@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from export_points import Export, Paused, Points, driven, lose_session
-from exports import abort, joining, mismatches_of, problem_rows, problems, read, recreate_topic
-from exports import at as offset_of
+from export_points import Export, Paused, Points, drive_export, lose_session
+from exports import abort, bound_at, make_member_config, mismatches_of, problem_rows, problems, read, recreate_topic
 from foreign_readers import RELEASES, foreign_duckdb, foreign_spark
 from lines import names
 from pyiceberg.exceptions import CommitFailedException
@@ -102,7 +101,7 @@ def test_killed_at_a_point_and_run_again(
     def kill_and_go_on(point: str) -> None:
         name = unique("killed")
         wish = {"group": name, "topics": [filled], "out": tmp_path / name, "format": kind}
-        code, lines = driven(short, kafka, kill_at=point, **wish)
+        code, lines = drive_export(short, kafka, kill_at=point, **wish)
         assert (code, lines[-1]) == (-9, point)
         brief_table_export(name, filled, root=tmp_path / name, session=10.0)
         is_complete_table(name, filled, tmp_path / name)
@@ -120,7 +119,7 @@ class Moments:
 
     def __init__(self, short: ZooKeeperSettings, kafka: KafkaSettings, wish: dict[str, Any]) -> None:
         self._begin = 0.0
-        code, _ = driven(short, kafka, on_point=self._note, **wish)
+        code, _ = drive_export(short, kafka, on_point=self._note, **wish)
         assert code == 0
         self._span = time.monotonic() - self._begin
 
@@ -156,7 +155,7 @@ def test_killed_at_any_moment_around_the_commit(
                 time.sleep(delay)
                 send(process, signal.SIGKILL)
 
-        code, _ = driven(short, kafka, on_point=kill, group=name, out=tmp_path / name, **wish)
+        code, _ = drive_export(short, kafka, on_point=kill, group=name, out=tmp_path / name, **wish)
         assert code in (0, -9)
         brief_table_export(name, filled, root=tmp_path / name, session=10.0)
         is_complete_table(name, filled, tmp_path / name)
@@ -195,7 +194,7 @@ def test_stopped_at_any_moment_around_the_commit_while_another_one_commits(
                     refused.append(str(error))
                 send(process, signal.SIGCONT)
 
-        code, lines = driven(short, kafka, on_point=stop, group=name, out=tmp_path / name, **wish)
+        code, lines = drive_export(short, kafka, on_point=stop, group=name, out=tmp_path / name, **wish)
         assert code in (0, 1, 5), lines
         brief_table_export(name, filled, root=tmp_path / name, session=10.0)
         is_complete_table(name, filled, tmp_path / name)
@@ -431,7 +430,7 @@ def test_a_table_that_was_rolled_back_asks(lake: TableLake) -> None:
         lake.more()
     assert [answer for answer, _ in raised.value.answers] == ["lake", "group", "skip"]
     with raises_mismatch():  # no other member has exported that
-        lake.more(join=joining(lake.group))
+        lake.more(join=make_member_config(lake.group))
     assert lake.more(on_mismatch="lake") == [(10, 50)]
     assert lake.offsets() == list(range(50))
     assert problems(lake.destination) == []
@@ -587,7 +586,7 @@ def test_a_backfill_and_a_take_over(
     table that is rolled back to before that is refused."""
     topic, first, second = make_topic(), unique("first"), unique("second")
     produce(kafka, topic, [ProducerRecord(b"%d" % i, None, 0) for i in range(30)])
-    assert read(table_export(first, topic, begin=offset_of(topic, 20))) == [(20, 30)]
+    assert read(table_export(first, topic, begin=bound_at(topic, 20))) == [(20, 30)]
     assert read(table_export(first, topic, backfill=True)) == [(0, 20)]
     assert read(table_export(first, topic, backfill=True)) == []
     assert committed(first, topic) == 30

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli import run
-from export_points import driven
+from export_points import drive_export
 from exports import join_lines, problem_rows, problems, root_of, unassigned_problems
 from lines import names
 
@@ -367,7 +367,7 @@ def test_what_is_unfinished_is_reported(
     """An export that was killed with some of its files published is no problem, and reported; --status says what helps.
     Not once it is finished."""
     group = unique("group")
-    driven(short, kafka, kill_at="published 1 of 4", group=group, topics=[filled], out=root_of(destination))
+    drive_export(short, kafka, kill_at="published 1 of 4", group=group, topics=[filled], out=root_of(destination))
     assert [row.mend for row in problem_rows(destination)] == ["export"] * 3
     verifying = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
     done = run(*verifying)
