@@ -41,7 +41,7 @@ sasl-password-file = "{tmp_path}/nosuch"
     return {"ZKGROUP_CONFIG": str(path)}
 
 
-def shown(env: dict[str, str], *args: str) -> dict[str, tuple[str | None, str]]:
+def show_settings(env: dict[str, str], *args: str) -> dict[str, tuple[str | None, str]]:
     """Setting → value and source."""
     result = run("config", "show", *args, "--output", "json", env=env)
     assert result.returncode == 0, result.stderr
@@ -55,7 +55,7 @@ def test_every_setting_and_where_it_comes_from(profiles: dict[str, str], cluster
     file = tmp_path / "consumer.properties"
     file.write_text("auto.offset.reset=smallest\nfetch.min.bytes=7\nzookeeper.connect=elsewhere:2181\n")
     origin = f"profile good in {tmp_path}/config.toml"
-    found = shown(profiles, "-c", "good", "--consumer-config", str(file), "-X", "fetch.min.bytes=9")
+    found = show_settings(profiles, "-c", "good", "--consumer-config", str(file), "-X", "fetch.min.bytes=9")
     assert found["cluster"] == ("good", "--cluster")
     assert found["protected"] == ("true", origin)
     assert found["labels"] == ("production, eu", origin)
@@ -66,10 +66,10 @@ def test_every_setting_and_where_it_comes_from(profiles: dict[str, str], cluster
     assert found["fetch.min.bytes"] == ("9", "--property")
     assert found["kafka.socket.timeout.ms"] == ("10000", f"{tmp_path}/config.toml: clusters.good.kafka")
     assert found["sasl-password"][0] == "(hidden)"
-    by_environment = shown(profiles | {"ZKGROUP_CLUSTER": "away", "ZKGROUP_CONNECT_TIMEOUT": "3"})
+    by_environment = show_settings(profiles | {"ZKGROUP_CLUSTER": "away", "ZKGROUP_CONNECT_TIMEOUT": "3"})
     assert by_environment["cluster"] == ("away", "ZKGROUP_CLUSTER")
     assert by_environment["connect-timeout"] == ("3", "ZKGROUP_CONNECT_TIMEOUT")
-    assert shown(profiles)["zookeeper"] == (None, "default")
+    assert show_settings(profiles)["zookeeper"] == (None, "default")
 
 
 def test_all_profiles_are_checked(profiles: dict[str, str], cluster: Sandbox) -> None:

@@ -76,7 +76,7 @@ def test_a_group_that_is_at_work(cluster: Sandbox, registry: Registry, second: R
     args = ("delete-group", group, "-z", cluster.connect)
     plan, result = run(*args), run(*args, "--execute")
     assert (plan.returncode, result.returncode) == (0, 5)
-    facts = (group, "active", f"{group}_host-1411294187842-ab12cd34", "host")
+    facts = (group, f"{group}_host-1411294187842-ab12cd34", "host")
     assert names(plan.stderr, "warning", "--execute", *facts)
     assert (names(result.stderr, *facts), result.stderr.count("\n")) == (True, 1)
     assert values(registry, group, P("t", 0)) == [5]

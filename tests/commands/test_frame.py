@@ -227,7 +227,7 @@ def test_signals_end_it_quietly(signum: signal.Signals, code: int) -> None:
     assert "Traceback" not in rest
 
 
-def settled(capsys: pytest.CaptureFixture[str], error: BaseException, verbosity: int = 0) -> tuple[int, str]:
+def settle(capsys: pytest.CaptureFixture[str], error: BaseException, verbosity: int = 0) -> tuple[int, str]:
     def work() -> None:
         raise error
 
@@ -269,14 +269,14 @@ def test_errors_become_a_line_and_a_code(
     capsys: pytest.CaptureFixture[str], error: BaseException, code: int, facts: tuple[str, ...]
 ) -> None:
     """Expected and unexpected errors: one line at most, never a traceback."""
-    returned, shown = settled(capsys, error)
+    returned, shown = settle(capsys, error)
     assert (returned, shown.count("\n")) == (code, 1 if facts else 0)
     assert names(shown, "zkgroup", *facts) == bool(facts)
 
 
 def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     """-vv shows where an unexpected error came from, before its line."""
-    code, shown = settled(capsys, ValueError("x"), verbosity=2)
+    code, shown = settle(capsys, ValueError("x"), verbosity=2)
     assert code == 1
     assert shown.startswith("Traceback")
     assert names(shown.splitlines()[-1], "zkgroup", "ValueError", "x")
@@ -284,7 +284,7 @@ def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_broken_pipe_elsewhere_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Only our own stdout or stderr closed by its reader is a quiet end; a server's socket is not."""
-    code, shown = settled(capsys, BrokenPipeError(32, "Broken pipe"))
+    code, shown = settle(capsys, BrokenPipeError(32, "Broken pipe"))
     assert (code, shown.count("\n"), names(shown, "zkgroup", "Broken pipe")) == (1, 1, True)
 
 

@@ -62,7 +62,7 @@ def ill(groups: Groups, topic: str) -> str:
     return groups.make({ONE: static({topic: 1})}, owners, {(topic, 0): 4, (topic, 1): 15})
 
 
-def inspected(cluster: Sandbox, *args: str) -> Any:
+def inspect_group(cluster: Sandbox, *args: str) -> Any:
     """Run it with JSON output; it must succeed without a word."""
     result = run("inspect-group", *args, "-z", cluster.connect, "--output", "json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -74,12 +74,12 @@ def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
 
 
-def critical_of(found: Any) -> int:
+def count_critical(found: Any) -> int:
     """How many of its findings are critical."""
     return sum(finding["severity"] == "critical" for finding in found["findings"])
 
 
-def rows_of_csv(cluster: Sandbox, *args: str) -> list[dict[str, str]]:
+def read_csv(cluster: Sandbox, *args: str) -> list[dict[str, str]]:
     result = run("inspect-group", *args, "-z", cluster.connect, "--output", "csv")
     assert result.returncode == 0
     return list(csv.DictReader(io.StringIO(result.stdout)))
@@ -87,7 +87,7 @@ def rows_of_csv(cluster: Sandbox, *args: str) -> list[dict[str, str]]:
 
 def test_one_object(cluster: Sandbox, groups: Groups, healthy: str, topic: str) -> None:
     """JSON is one object with everything: the group, its members, its partitions, its findings."""
-    found = inspected(cluster, healthy, "--verify")
+    found = inspect_group(cluster, healthy, "--verify")
     assert not [finding for finding in found["findings"] if finding.pop("severity") != "info"]
     found["findings"].clear()  # a group that was just made may still be taking its partitions
     assert list(found) == OBJECT
@@ -118,8 +118,8 @@ def test_one_object(cluster: Sandbox, groups: Groups, healthy: str, topic: str) 
                                                   ("findings", FINDINGS)])  # fmt: skip
 def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, columns: list[str]) -> None:
     """--section shows one part with all its columns, as a table, as JSON and as CSV: the same rows."""
-    whole = inspected(cluster, ill)[section]
-    rows = inspected(cluster, ill, "--section", section)
+    whole = inspect_group(cluster, ill)[section]
+    rows = inspect_group(cluster, ill, "--section", section)
     assert without_times(rows) == without_times(whole)
     more = {"findings": ["page"], "partitions": TIMES}.get(section, [])
     assert [list(row) for row in rows] == [columns + more] * len(rows)
@@ -128,7 +128,7 @@ def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, col
     in_time = section == "partitions"
     assert table[0].split() == [*columns, *(["behind"] if in_time else [])]
     assert len(table) == len(rows) + 1
-    listed = rows_of_csv(cluster, ill, "--section", section)
+    listed = read_csv(cluster, ill, "--section", section)
     assert [list(row) for row in listed] == [[*columns, *(TIMES[:1] if in_time else [])]] * len(rows)
     for by_json, by_csv, line in zip(rows, listed, table[1:], strict=True):
         for name, value in by_json.items():
@@ -146,7 +146,7 @@ def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, col
 
 def test_csv_is_the_partitions(cluster: Sandbox, ill: str, topic: str) -> None:
     """Without --section."""
-    rows = rows_of_csv(cluster, ill)
+    rows = read_csv(cluster, ill)
     assert [list(row) for row in rows] == [[*PARTITIONS, "lag_seconds"]] * 2
     assert [(row["topic"], row["partition"], row["lag"]) for row in rows] == [(topic, "0", "6"), (topic, "1", "-5")]
 
@@ -236,7 +236,7 @@ def test_one_topic(cluster: Sandbox, groups: Groups, topic: str, make_topic: Cal
     """--topic keeps its partitions; findings are those of the whole group; a topic of others exits with 4."""
     other = make_topic(1)
     group = groups.make({ONE: static({topic: 1, other: 1})}, {(topic, 0): f"{ONE}-0"}, {(other, 0): 3})
-    found = inspected(cluster, group, "--topic", topic)
+    found = inspect_group(cluster, group, "--topic", topic)
     assert {row["topic"] for row in found["partitions"]} == {topic}
     assert [f["subject"] for f in found["findings"] if f["code"] == "offset-beyond-end"] == [f"{other}-0"]
     assert found["members"][0]["subscription"] == {topic: 1, other: 1}
@@ -247,12 +247,14 @@ def test_one_topic(cluster: Sandbox, groups: Groups, topic: str, make_topic: Cal
 def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, healthy: str, topic: str) -> None:
     """--all judges all groups at one go, in every format; groups with more that is critical stand first."""
     worse = groups.make({ONE: static({topic: 1}), "@_text": b"no JSON"}, offsets={(topic, 0): 15, (topic, 1): b"x"})
-    wait_until(lambda: critical_of(inspected(cluster, worse)) == 5, 30, "what has just changed is judged as ever")
+    wait_until(
+        lambda: count_critical(inspect_group(cluster, worse)) == 5, 30, "what has just changed is judged as ever"
+    )
 
-    found, table = inspected(cluster, "--all"), run("inspect-group", "--all", "-z", cluster.connect).stdout
+    found, table = inspect_group(cluster, "--all"), run("inspect-group", "--all", "-z", cluster.connect).stdout
     order = [one["group"] for one in found]
     assert order.index(worse) < order.index(ill) < order.index(healthy)
-    counts = [critical_of(one) for one in found]
+    counts = [count_critical(one) for one in found]
     assert counts == sorted(counts, reverse=True)
     assert list(found[0]) == OBJECT
 
@@ -272,7 +274,7 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     assert [block for block in blocks if block.startswith(f"{ill}\ncritical  ")]
     assert not [block for block in blocks if block.startswith(f"{healthy}\n")]
 
-    rows = rows_of_csv(cluster, "--all", "--section", "findings")
+    rows = read_csv(cluster, "--all", "--section", "findings")
     assert list(rows[0]) == ["group", *FINDINGS]
     assert {row["group"] for row in rows} >= {worse, ill}
     result = run("inspect-group", "--all", "--verify", "--output", "csv", "-z", cluster.connect)
@@ -286,7 +288,7 @@ def test_a_group_in_kafka(cluster: Sandbox, kafka: KafkaSettings, topic: str, un
     group = unique("in-kafka")
     with joined(kafka, group, [topic]) as member:
         member.commit(TopicPartition(topic, 0), 3)
-        found = inspected(cluster, group)
+        found = inspect_group(cluster, group)
         result = run("inspect-group", group, "--bootstrap-server", cluster.bootstrap, "--output", "json")
         assert result.returncode == 0
         assert without_times(json.loads(result.stdout)["partitions"]) == without_times(found["partitions"])
@@ -306,7 +308,7 @@ def test_a_group_in_kafka(cluster: Sandbox, kafka: KafkaSettings, topic: str, un
 def test_a_group_in_both(cluster: Sandbox, kafka: KafkaSettings, healthy: str, topic: str) -> None:
     """Two columns more set the two offsets together, in JSON, as a table and as CSV."""
     commit_in_kafka(kafka, healthy, {TopicPartition(topic, 0): 6})
-    found = inspected(cluster, healthy)
+    found = inspect_group(cluster, healthy)
     assert found["store"] == "both"
     assert list(found["partitions"][0]) == [*PARTITIONS, "committed_zookeeper", "committed_kafka", *TIMES]
     stores = ("committed", "committed_zookeeper", "committed_kafka", "lag")
@@ -314,8 +316,8 @@ def test_a_group_in_both(cluster: Sandbox, kafka: KafkaSettings, healthy: str, t
     assert "contradicting-offsets" in {finding["code"] for finding in found["findings"]}
     table = run("inspect-group", healthy, "-z", cluster.connect).stdout
     assert "committed_zookeeper  committed_kafka" in table
-    assert rows_of_csv(cluster, healthy)[0]["committed_kafka"] == "6"
-    alone = inspected(cluster, healthy, "--store", "zookeeper")
+    assert read_csv(cluster, healthy)[0]["committed_kafka"] == "6"
+    alone = inspect_group(cluster, healthy, "--store", "zookeeper")
     assert (alone["store"], list(alone["partitions"][0])) == ("zookeeper", PARTITIONS + TIMES)
 
 
@@ -334,7 +336,7 @@ def test_brokers_that_are_away(cluster: Sandbox, healthy: str) -> None:
 def test_a_second_snapshot(cluster: Sandbox, groups: Groups, topic: str, fill: Callable[..., object]) -> None:
     """--recheck-after reads twice: what is the same both times is reported as before."""
     group = groups.make({ONE: static({topic: 1})}, {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-0"}, {(topic, 0): 1})
-    once, twice = inspected(cluster, group), inspected(cluster, group, "--recheck-after", "0.2")
+    once, twice = inspect_group(cluster, group), inspect_group(cluster, group, "--recheck-after", "0.2")
     assert [(f["code"], f["subject"]) for f in twice["findings"]] == [
         (f["code"], f["subject"]) for f in once["findings"]
     ]
@@ -370,7 +372,7 @@ def test_a_hostile_group(cluster: Sandbox, registry: Registry, groups: Groups) -
         result = run("inspect-group", group, *options, "-z", cluster.connect)
         assert result.returncode == 0
         assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout + result.stderr)
-    assert inspected(cluster, group)["partitions"][0]["owner"] == "\x1b]0;title\x07"
+    assert inspect_group(cluster, group)["partitions"][0]["owner"] == "\x1b]0;title\x07"
     assert tree(registry, "/consumers/" + group) == before
 
 
