@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cli import run
+from lines import names
 
 from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -17,11 +18,9 @@ def test_a_filter_that_nothing_passes(cluster: Sandbox, unique: Unique) -> None:
     arguments = ["-z", cluster.connect, "consume", "--whitelist", "nothing-matches", "-e"]
     plain, member = run(*arguments), run(*arguments, "-g", group)
     assert (plain.returncode, plain.stdout) == (4, "")
-    assert plain.stderr.startswith("zkgroup: no topic is left by the filter 'nothing-matches': ")
+    assert names(plain.stderr, "'nothing-matches'")
     assert (member.returncode, member.stdout) == (0, "")
-    assert member.stderr == (
-        "zkgroup: warning: no topic is left by the filter 'nothing-matches': there is nothing to read\n"
-    )
+    assert (names(member.stderr, "warning", "'nothing-matches'"), member.stderr.count("\n")) == (True, 1)
 
 
 def test_a_cluster_of_0_8_without_a_topic(make_cluster: Callable[..., Sandbox]) -> None:
@@ -30,6 +29,6 @@ def test_a_cluster_of_0_8_without_a_topic(make_cluster: Callable[..., Sandbox]) 
     for group, code in (["-g", "g"], 0), ([], 4):
         missing = run("-z", sandbox.connect, "consume", "nope", "-n", "1", *group)
         assert (missing.returncode, missing.stdout) == (4, "")
-        assert missing.stderr.startswith("zkgroup: no topic nope: ")
+        assert names(missing.stderr, "nope")
         nothing = run("-z", sandbox.connect, "consume", "--whitelist", ".*", "-e", *group)
         assert (nothing.returncode, nothing.stdout, nothing.stderr.count("\n")) == (code, "", 1), nothing.stderr
