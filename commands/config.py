@@ -93,7 +93,7 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
             )
         with ThreadPoolExecutor(MAX_AT_ONCE) as workers:
             rows = [row for found in workers.map(lambda name: _check(ctx, name), names) for row in found]
-    print_rows([_row(row, given, by_profile=by_profile) for row in rows], CHECKED, output)
+    print_rows([row_of(row, given, by_profile=by_profile) for row in rows], CHECKED, output)
     wrong = [(row, error) for row in rows for error in row.messages if isinstance(error, ZkgroupError)]
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -101,7 +101,7 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
         raise VerificationError(f"{row.cluster}: {row.what}: {error.message}{more}", error.remedy)
 
 
-def _row(check: Checked, given: GlobalOptions, *, by_profile: bool) -> dict[str, str]:
+def row_of(check: Checked, given: GlobalOptions, *, by_profile: bool) -> dict[str, str]:
     """``by_profile``: commands in messages name the check's cluster, which the command line does not."""
     places = replace(given, values={**given.values, "cluster": [check.cluster]}) if by_profile else given
     message = "; ".join(dict.fromkeys(render(one, places) for one in check.messages))

@@ -9,6 +9,9 @@ import pytest
 from cli import run
 from lines import names
 
+from zkgroup.commands._shared_options import GlobalOptions
+from zkgroup.commands.config import Checked, row_of
+from zkgroup.errors import Remedy, ZkgroupError
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.processes import free_port
 
@@ -142,3 +145,11 @@ def test_a_mistyped_property_is_reported_once(cluster: Sandbox, command: tuple[s
     assert [names(line, "warning", "'fetch.min.byte'", "fetch.min.bytes") for line in message.splitlines()].count(
         True
     ) == 1
+
+
+def test_commands_in_messages_can_be_pasted() -> None:
+    """They name the profile that is checked, or the servers of the command line."""
+    error = ZkgroupError("it is empty", Remedy("see", ("list-groups",)))
+    check, given = Checked("prod", "zookeeper", "wrong", [error]), GlobalOptions({"zookeeper": ["h:1/c"]})
+    assert row_of(check, GlobalOptions(), by_profile=True)["message"].endswith(": zkgroup -c prod list-groups")
+    assert row_of(check, given, by_profile=False)["message"].endswith(": zkgroup -z h:1/c list-groups")
