@@ -338,7 +338,7 @@ class Walk:
         path.unlink() if harm is None else path.write_bytes(harm)
         for _ in range(2):
             self.run({"begin": "earliest"})
-            list(history(self.destination, on_warning=lambda _: None))
+            list(history(self.destination))
             verify(self.destination)
         if is_of_log:
             assert (path.read_bytes() if path.exists() else None) == harm, self.describe(path, harm)
