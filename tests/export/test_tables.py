@@ -34,7 +34,7 @@ from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination import table_format
 from zkgroup.export.destination.run_log import Destination, OwnedError
-from zkgroup.export.destination.table_format import CommittedTables
+from zkgroup.export.destination.table_format import CommittedTables, TableChangedError
 from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.layout import table_name
 from zkgroup.export.planning.mismatch import MismatchError, MismatchKind
@@ -476,7 +476,7 @@ def test_a_rollback_while_an_export_runs_is_refused(lake: TableLake, point: str)
         if passed == point:
             undo.append(lake.table.step_back())
 
-    with pytest.raises(RefusedError, match=rf"{table_of(lake.topic)}.*--abandon"):
+    with pytest.raises(TableChangedError, match=rf"{table_of(lake.topic)}.*--abandon"):
         lake.more(on_point=roll_back)
     assert lake.offsets() == list(range(10))
     undo[0]()
@@ -532,9 +532,9 @@ def test_a_run_that_cannot_be_committed_is_given_up(lake: TableLake) -> None:
             lake.table.drop()
 
     dropped = rf"{table_of(lake.topic)}.*--abandon"
-    with pytest.raises(RefusedError, match=dropped):
+    with pytest.raises(TableChangedError, match=dropped):
         lake.more(on_point=drop)
-    with pytest.raises(RefusedError, match=dropped):
+    with pytest.raises(TableChangedError, match=dropped):
         lake.export(lake.group, lake.topic)
     (run,) = lake.destination.leftover_runs(lake.group)
     warnings: list[Any] = []
