@@ -53,7 +53,7 @@ sim: setup ## a million faults in virtual time, all mutants, ten thousand traces
 	@PYTHONPATH=tests $(BIN)/python -m sim mutants
 	@$(BIN)/python -m pytest --long tests/clients/test_zookeeper_traces.py
 
-faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside the reference: docs/explanation/guarantees.md
+faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside Scala consumers: docs/explanation/guarantees.md
 	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 	@PYTHONPATH=tests $(BIN)/python -m faults --cycles 50 --mix "roundrobin of 1.1"
 
@@ -70,7 +70,7 @@ format: $(INSTALLED) ## put the code in form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## compare with the reference and others; prints the table of benchmarks/README.md
+bench: setup ## compare with the Scala consumer and others; prints the table of benchmarks/README.md
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove what was built; downloaded jars stay in the cache folder

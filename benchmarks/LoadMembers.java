@@ -1,4 +1,4 @@
-// Many members of the reference in one virtual machine, which register, own, and read nothing. Compiled when it is
+// Many Scala members in one virtual machine, which register, own, and read nothing. Compiled when it is
 // started, by Janino: Java 7 without inference of generics.
 //
 // Arguments: PROPERTIES TOPIC. Each line of the input is "join NAME" or "leave NAME"; its end ends all.

@@ -1,4 +1,4 @@
-"""Consuming: the reference's consumers and kcat beside zkgroup, each as a whole command on the same topic."""
+"""Consuming: Kafka's own consumers and kcat beside zkgroup, each as a whole command on the same topic."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Bench:
         return f"bench-{os.getpid()}-{self.groups}"
 
     def java(self, main: str, *arguments: str) -> list[str]:
-        """A command of the reference's."""
+        """A command of Kafka's own tools."""
         return [
             *(str(find_java()), "-Xmx1g", write_logging(self.folder, level="ERROR", target="System.err")),
             *("-cp", kafka_class_path("1.1.1"), main, *arguments),

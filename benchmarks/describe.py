@@ -1,4 +1,4 @@
-"""Describing groups of 1,000 and 10,000 partitions beside the reference's own tool, and listing 1,000 groups."""
+"""Describing groups of 1,000 and 10,000 partitions beside Kafka's own tool, and listing 1,000 groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST_GOAL = 5.0  # seconds
 
 
 def describe(bench: Bench, rounds: int, partitions: int, many: int) -> list[Row]:
-    """A live group of ``partitions`` beside the reference's tool; then one of ``many`` beside as much more of ours."""
+    """A live group of ``partitions`` beside Kafka's own tool; then one of ``many`` beside as much more of ours."""
     with bench.sandbox.registry(timeout=60.0) as registry:
         groups = [_living_group(registry, count) for count in (partitions, many)]
 

@@ -144,8 +144,8 @@ class LargeGroup:
         return Cost(max(0.0, settled - gone) / 1000, requests)
 
     def _idle(self, timeout: float = 120.0) -> float:
-        """Requests a second at rest: when they get no fewer, and no owner node has come or gone meanwhile. (Members of
-        the reference still go through what has queued up when the assignment is complete.)"""
+        """Requests a second at rest: when they get no fewer, and no owner node has come or gone meanwhile. (Scala
+        members still go through what has queued up when the assignment is complete.)"""
         parent = znodes.owner_topic(self.name, self.topic)
         deadline = time.monotonic() + timeout
         rate = float("inf")
@@ -191,8 +191,8 @@ class LargeGroup:
 
 
 def load(sandbox: Sandbox, rounds: int, sizes: Sequence[tuple[int, int]], timeout: float = 180.0) -> None:
-    """Measure each size in turn, the reference and zkgroup, and print a table of medians."""
-    print("| members | partitions | what | reference | requests | a partition | zkgroup | requests | a partition |")
+    """Measure each size in turn, Scala members and zkgroup, and print a table of medians."""
+    print("| members | partitions | what | Scala | requests | a partition | zkgroup | requests | a partition |")
     print("|---:|---:|---|---:|---:|---:|---:|---:|---:|", flush=True)
     with sandbox.registry(timeout=60.0) as registry, tempfile.TemporaryDirectory() as folder:
         watcher = Watcher(registry, sandbox.zookeeper.port)

@@ -1,4 +1,4 @@
-"""Rebalancing 1,000 partitions: members of the reference, then of zkgroup, each a process of its own.
+"""Rebalancing 1,000 partitions: Scala members, then members of zkgroup, each a process of its own.
 
 Measured by what ZooKeeper tells, not by what members say of themselves: from the moment a member's id node was created
 (or deleted) to the moment the last owner node of the new, complete and even assignment was created.
@@ -32,18 +32,18 @@ DEFAULTS = {"rebalance.backoff.ms": "2000", "rebalance.max.retries": "4", "auto.
 class Group:
     """A group of members that are processes, watched from outside."""
 
-    def __init__(self, sandbox: Sandbox, registry: Registry, name: str, partitions: int, *, reference: bool) -> None:
+    def __init__(self, sandbox: Sandbox, registry: Registry, name: str, partitions: int, *, is_scala: bool) -> None:
         self.sandbox = sandbox
         self.registry = registry
         self.name = name
         self.partitions = partitions
-        self.reference = reference
+        self.is_scala = is_scala
         self.members: list[tuple[str, int, Callable[[], object]]] = []  # name, process, wait for its end
 
     def join(self) -> float:
         """Start one more member; seconds from its registration to rest."""
         name = f"member{len(self.members)}"
-        if self.reference:
+        if self.is_scala:
             options = MemberOptions(
                 self.sandbox.connect, self.name, TOPIC, kind="topics", name=name, output="values", properties=DEFAULTS
             )
@@ -107,14 +107,14 @@ def rebalance(sandbox: Sandbox, rounds: int, partitions: int) -> list[Row]:
     with sandbox.registry() as registry:
         create_topic(registry, TOPIC, partitions, timeout=120.0)
         for number in range(rounds):
-            for reference in (True, False):
-                name = f"rebalance-{os.getpid()}-{number}-{'theirs' if reference else 'ours'}"
-                group = Group(sandbox, registry, name, partitions, reference=reference)
+            for is_scala in (True, False):
+                name = f"rebalance-{os.getpid()}-{number}-{'theirs' if is_scala else 'ours'}"
+                group = Group(sandbox, registry, name, partitions, is_scala=is_scala)
                 try:
                     figures = [group.join(), group.join(), group.join(), group.leave()]
                 finally:
                     group.end()
                 print(f"  {name}: {figures}", file=sys.stderr, flush=True)
                 for row, figure in zip(rows, figures, strict=True):
-                    (row.theirs if reference else row.ours).append(figure)
+                    (row.theirs if is_scala else row.ours).append(figure)
     return rows

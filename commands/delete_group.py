@@ -69,7 +69,7 @@ def delete_group(
         option(
             "--undo",
             metavar="FILE",
-            help="Make again what the deletion that this is the backup of has removed; of one group, if it is named.",
+            help="Recreate what a deletion has removed, from its backup; of one group, if it is named.",
         ),
     ] = None,
     store: StoreOption = None,

@@ -13,7 +13,7 @@ from zkgroup.errors import UsageError
 from ._output import Output, has_objects, print_object, print_rows
 from ._shared_options import option
 
-LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
+LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "msgspec", "regex", "typer", "rich", "pyspark", "pyarrow")
 # Those of ``--version``.
 SHOWN = ("python", "kazoo", "confluent-kafka", "librdkafka", "reader", "pyspark", "java")
 

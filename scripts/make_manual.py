@@ -121,7 +121,7 @@ def _page(
     )
 
 
-# The reference
+# The page of all commands
 
 
 def reference(found: Iterable[Page]) -> str:

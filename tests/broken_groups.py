@@ -129,7 +129,7 @@ class Maker:
         self._write(Create(f"{znodes.delete_topics()}/{topic}"))
 
     def _young_topic(self) -> tuple[str, str]:
-        """A topic that was deleted and made again, and a group that has an offset of the first."""
+        """A topic that was deleted and recreated, and a group that has an offset of the first."""
         topic = self.name("again")
         create_topic(self.registry, topic, 1)
         group = self.group(offsets={(topic, 0): 3})

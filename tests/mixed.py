@@ -102,7 +102,7 @@ class OurMember:
 
 
 class TheirMember:
-    """The reference's consumer."""
+    """The Scala consumer."""
 
     def __init__(self, member: ScalaMember) -> None:
         self._member = member.start()

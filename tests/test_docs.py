@@ -86,7 +86,7 @@ class Scenes:
         self.living.make({"@_py": static({TOPIC: 1})}, name="indexer")
 
     def beyond(self) -> None:
-        """Offsets of a topic that was deleted and made again: one beyond the new log, one within it."""
+        """Offsets of a topic that was deleted and recreated: one beyond the new log, one within it."""
         self.living.make(offsets={(TOPIC, 0): 250_000, (TOPIC, 1): 17, (TOPIC, 2): 31_337}, name="backup")
 
     def leftover(self) -> None:
@@ -133,10 +133,9 @@ def test_what_is_typed_now_works(
     for plan in sorted(plans):
         done = run(*plan, "-z", cluster.connect)
         # A group without members is not to be rebalanced, and has no owners.
-        message = plan[0] == "assign" or {"--verify", "--check"} & set(plan)
-        assert done.returncode == 0 or message, (plan, done.stderr)
-        assert "unexpected" not in done.stderr
-        assert "see 'zkgroup" not in done.stderr, (plan, done.stderr)
+        is_refused = plan[0] == "assign" or "--verify" in plan
+        expected = range(4) if "--check" in plan else (0, 4, 5, 6) if is_refused else (0,)
+        assert done.returncode in expected, (plan, done.stderr)
     assert len(plans) > 25
 
 

@@ -200,5 +200,5 @@ def test_what_was_found(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("read", [read_properties, lambda path: read_profiles(path, must_exist=True)])
 def test_a_file_without_an_end(read: Callable[[Path], object]) -> None:
     """A device is read only so far as a file of settings may be long."""
-    with pytest.raises(ZkgroupError, match="/dev/zero is larger than 1 MiB"):
+    with pytest.raises(ZkgroupError, match=r"/dev/zero\b.*\b1 MiB"):
         read(Path("/dev/zero"))

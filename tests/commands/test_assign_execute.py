@@ -213,7 +213,7 @@ def test_a_group_that_gave_up_is_mended(
     again; made to rebalance it gets its share."""
     group, topic = unique("gaveup"), make_topic(2)
     impatient = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
-    stranger, ours = TopicPartition(topic, 1), f"{group}_{group}-a"
+    foreign, ours = TopicPartition(topic, 1), f"{group}_{group}-a"
     with (
         cluster.member(group, topic, kind="topics", name=f"{group}-a", properties=impatient) as member,
         Registry(registry.settings, 30.0) as other,
@@ -222,7 +222,7 @@ def test_a_group_that_gave_up_is_mended(
         # A member comes, claims its half, and goes without giving it up.
         node = znodes.member_id(group, f"{group}_z")
         assert not isinstance(other.write(Create(node, data_of({topic: 1}), ephemeral=True)), Failure)
-        claim = Create(znodes.owner(group, stranger), f"{group}_z-0".encode(), ephemeral=True)
+        claim = Create(znodes.owner(group, foreign), f"{group}_z-0".encode(), ephemeral=True)
         wait_until(lambda: other.write(claim) is None, what="its half is free")
         wait_until(lambda: len(owners(registry, group)) == 2, what="a half each")
         assert other.write(Delete(node)) is None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import names
 
 from zkgroup.clients.kafka.client import Consumer, KafkaTopicPartition, Message, Producer
 from zkgroup.commands._message_format import compile_format, json_lines, values_lines, visible_json_lines, weave
@@ -150,13 +151,12 @@ def test_formats(fmt: str, expected: bytes) -> None:
     assert compile_format(fmt)([Fake(b"v")]) == expected
 
 
-@pytest.mark.parametrize(
-    ("fmt", "message"), [("%x", "unknown token %x"), ("a%", "a single % at its end"), ("%J", "%J")]
-)
-def test_unknown_tokens_are_refused(fmt: str, message: str) -> None:
+@pytest.mark.parametrize(("fmt", "token"), [("%x", "%x"), ("a%", "%"), ("%J", "%J")])
+def test_unknown_tokens_are_refused(fmt: str, token: str) -> None:
     """A format is checked before anything is read, and the known tokens are listed."""
-    with pytest.raises(UsageError, match=rf"--format has .*{message}.*: known: %s %S"):
+    with pytest.raises(UsageError) as caught:
         compile_format(fmt)
+    assert names(str(caught.value), "--format", token, "%s %S")
 
 
 def test_nothing_comes_of_nothing() -> None:

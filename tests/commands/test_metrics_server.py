@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run
 from grouping import Groups
+from lines import names
 from prometheus_client.parser import text_string_to_metric_families
 from tcp_proxy import TcpProxy
 
@@ -70,9 +71,9 @@ def serving(*words: str) -> Iterator[Served]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             assert process.stderr is not None
-            said = process.stderr.readline()
-            found = re.fullmatch(r"zkgroup: metrics are served at http://127\.0\.0\.1:(\d+)/metrics\n", said)
-            assert found is not None, said
+            line = process.stderr.readline()
+            found = re.search(r" http://127\.0\.0\.1:(\d+)/metrics\n", line)
+            assert found is not None, line
             yield Served(process, int(found[1]))
         finally:
             process.kill()
@@ -129,7 +130,7 @@ def test_a_server_outlives_its_servers(cluster: Sandbox, groups: Groups, topic: 
             served.process.send_signal(signal.SIGINT)
             assert served.process.wait(10) == 130
             assert served.process.stderr is not None
-            assert served.process.stderr.read().count("cannot be reached") == 1
+            assert served.process.stderr.read().count(proxy.address) == 1
         away = f"127.0.0.1:{free_port()}"
         with serving(*words, "--bootstrap-server", away) as served:
             found = served.series()
@@ -161,19 +162,19 @@ def test_clients_that_keep_a_server_waiting(cluster: Sandbox, groups: Groups, to
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "facts"),
     [
-        (["g", "--serve", "metrics"], "--serve 'metrics' has no port"),
-        (["g", "--serve", "127.0.0.1:99999"], "has no port"),
-        (["g", "--serve", "9308", "--verify"], "--verify has no effect with --serve"),
-        (["--serve", "9308"], "give one GROUP, or --all"),
+        (["g", "--serve", "metrics"], ["--serve", "'metrics'"]),
+        (["g", "--serve", "127.0.0.1:99999"], ["--serve", "'127.0.0.1:99999'"]),
+        (["g", "--serve", "9308", "--verify"], ["--verify", "--serve"]),
+        (["--serve", "9308"], ["GROUP", "--all"]),
     ],
 )
-def test_wrong_usage(words: list[str], said: str) -> None:
+def test_wrong_usage(words: list[str], facts: list[str]) -> None:
     """Each in one line, before any server is asked."""
     refused = run("inspect-group", *words, "-z", "127.0.0.1:1")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert said in refused.stderr
+    assert names(refused.stderr, *facts), refused.stderr
 
 
 def test_a_port_that_is_taken() -> None:
@@ -181,15 +182,15 @@ def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = run("inspect-group", "g", "--serve", f"{port}", "-z", "127.0.0.1:1")
-    assert refused.returncode == 1
-    assert re.fullmatch(rf"zkgroup: --serve 127.0.0.1:{port}: cannot listen there: .*: .*\n", refused.stderr)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert names(refused.stderr, "--serve", f"127.0.0.1:{port}")
 
 
 def test_an_address_that_can_be_none() -> None:
     """A host with an empty label: one line, and 1."""
     refused = run("inspect-group", "g", "--serve", "a..b:9000", "-z", "127.0.0.1:1")
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("zkgroup: --serve a..b:9000: cannot listen there: ")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert names(refused.stderr, "--serve", "a..b:9000")
 
 
 def test_one_reading_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

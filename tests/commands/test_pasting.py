@@ -13,6 +13,7 @@ import pytest
 from cli import run, run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import names
 from writing import P
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -145,7 +146,7 @@ def test_what_is_said_of_many_groups_names_the_cluster(
         registry.write(Ensure(path))
         registry.write(SetData(path, b"5"))
     shown = run("inspect-group", "--all", "-z", cluster.connect + chroot).stdout
-    assert "5 groups alike" in shown
+    assert names(shown, 5, "g0", "g1", "g2", 2)
     advised = re.findall(
         rf"^ +zkgroup -z {cluster.connect}{chroot} unsubscribe (g\d) --topic nope --execute$", shown, re.M
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from lines import names
 from writing import REGISTRATION, Build, Meddler, P, register
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -15,6 +16,7 @@ from zkgroup.groups.changes.node_removals import plan_release
 from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import session_text
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -25,6 +27,13 @@ def own(session: Registry, group: str, partition: int, owner: str, *, ephemeral:
     made = session.write(Create(path, owner.encode(), ephemeral=ephemeral))
     assert not isinstance(made, Failure), made
     return path
+
+
+def session_of(registry: Registry, path: str) -> str:
+    """The session that owns a node, as messages name it."""
+    (node,) = registry.read([Get(path)])
+    assert isinstance(node, Node)
+    return session_text(node.stat.owner)
 
 
 def there(registry: Registry, *paths: str) -> list[bytes | None]:
@@ -48,20 +57,17 @@ def test_owners_without_a_session_go_with_members_active(
         ("t", 0, "old-0", None),
         ("t", 1, f"{group}_m-0", f"{group}_m"),
     ]
-    assert "claims it again when the group rebalances" in rows[1]["note"]
-    assert (plan.returncode, plan.stderr) == (
-        0, "zkgroup: nothing was changed: this is the plan, --execute does it\n",
-    )  # fmt: skip
+    assert [row["note"] is None for row in rows] == [True, False], "its member will claim it again"
+    assert (plan.returncode, plan.stderr.count("\n"), names(plan.stderr, "--execute")) == (0, 1, True)
     assert None not in there(registry, gone, claimed)
     backup = tmp_path / "backup.json"
     done = run(*args, "--execute", "--backup", str(backup))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.endswith(f"zkgroup: 2 nodes of group {group} removed\n")
+    assert (done.returncode, names(done.stderr.splitlines()[-1], 2, group)) == (0, True), done.stderr
     assert there(registry, gone, claimed, kept) == [None, None, b"old-0"]
     assert there(registry, held) == [f"{group}_m-0".encode()]
     undo = ("delete-group", "--undo", str(backup), "--execute", "-z", cluster.connect)
     refused = run(*undo)
-    assert (refused.returncode, "is active: member" in refused.stderr) == (5, True)
+    assert (refused.returncode, names(refused.stderr, group, f"{group}_m")) == (5, True)
     second.close()
     undone = run(*undo)
     assert undone.returncode == 0, undone.stderr
@@ -80,22 +86,23 @@ def test_a_registration_without_a_session_goes(
     registry.write(Create(path, REGISTRATION))
     blocked = run("delete-group", group, "-z", cluster.connect, "--execute")
     assert blocked.returncode == 5
-    assert f"release-owners {group} --member stale --execute" in blocked.stderr
+    assert blocked.stderr.endswith(f" zkgroup -z {cluster.connect} release-owners {group} --member stale --execute\n")
     backup = tmp_path / "backup.json"
     args = ("release-owners", group, "--member", "stale", "-z", cluster.connect)
     live = own(second, group, 0, "stale-0", ephemeral=True)
     alive = run(*args, "--execute")
-    assert alive.returncode == 5
-    assert "member stale is alive: it owns t-0 in session 0x" in alive.stderr
+    assert (alive.returncode, names(alive.stderr, "stale", "t-0", session_of(registry, live))) == (5, True)
     second.write(Delete(live))
     odd = f"{znodes.owner_topic(group, 't')}/odd"
     assert second.write(Create(odd, b"stale-0", ephemeral=True)) is None
-    assert f"member stale is alive: it owns {odd} in session 0x" in run(*args, "--execute").stderr
+    alive = run(*args, "--execute")
+    assert (alive.returncode, names(alive.stderr, "stale", odd, session_of(registry, odd))) == (5, True)
     second.write(Delete(odd))
     done = run(*args, "--execute", "--backup", str(backup))
     assert (done.returncode, there(registry, path)) == (0, [None]), done.stderr
     wrong = run("reset-offsets", group, "--undo", str(backup), "-z", cluster.connect)
-    assert (wrong.returncode, f"delete-group {group} --undo" in wrong.stderr) == (2, True)
+    undo = f" zkgroup -z {cluster.connect} delete-group {group} --undo {backup}\n"
+    assert (wrong.returncode, wrong.stderr.endswith(undo)) == (2, True), wrong.stderr
     undone = run("delete-group", group, "--undo", str(backup), "--execute", "-z", cluster.connect)
     assert (undone.returncode, there(registry, path)) == (0, [REGISTRATION]), undone.stderr
 
@@ -112,11 +119,10 @@ def test_what_another_client_keeps_below_them_is_named_counted_and_undone(
     registry.write(Create(below, b"z"))
     backup = tmp_path / "backup.json"
     args = ("release-owners", group, *options, "-z", cluster.connect)
-    named = f"1 node of another client is deleted, too: {below}\n"
-    assert named in run(*args).stderr
+    assert names(run(*args).stderr, "warning", 1, below)
     done = run(*args, "--execute", "--backup", str(backup))
-    assert (done.returncode, named in done.stderr) == (0, True), done.stderr
-    assert done.stderr.endswith(f"zkgroup: 2 nodes of group {group} removed\n")
+    assert (done.returncode, names(done.stderr, "warning", 1, below)) == (0, True), done.stderr
+    assert names(done.stderr.splitlines()[-1], 2, group)
     assert there(registry, path, below) == [None, None]
     undone = run("delete-group", group, "--undo", str(backup), "--execute", "-z", cluster.connect)
     assert (undone.returncode, there(registry, below)) == (0, [b"z"]), undone.stderr
@@ -144,17 +150,17 @@ def test_an_owner_that_no_partition_has_for_a_name(
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "facts"),
     [
-        (("--topic", "t:1"), 5, "owns t-1 in session 0x"),
-        (("--topic", "t:0-1"), 5, "owns t-1 in session 0x"),
-        (("--topic", "t:7"), 4, "has no owner node of t there that outlives its session"),
-        (("--topic", "typo"), 4, "has no owner node of typo"),
-        (("--topic", "tt"), 4, "there that outlives its session: did you mean t?"),
-        (("--member", "{group}_n"), 4, "did you mean {group}_m?"),
-        (("--member", "typo"), 4, "has no member typo: it has {group}_m"),
-        (("--member", "{group}_m"), 5, "is owned by session 0x"),
-        ((), 2, "no owner and no member is given"),
+        (("--topic", "t:1"), 5, ("live-0", "t-1", "{live}")),
+        (("--topic", "t:0-1"), 5, ("live-0", "t-1", "{live}")),
+        (("--topic", "t:7"), 4, ("{group}", "t", "zkgroup -z {connect} owners {group}")),
+        (("--topic", "typo"), 4, ("{group}", "typo", "zkgroup -z {connect} owners {group}")),
+        (("--topic", "tt"), 4, ("{group}", "tt", "t")),
+        (("--member", "{group}_n"), 4, ("{group}", "{group}_n", "{group}_m")),
+        (("--member", "typo"), 4, ("{group}", "typo", "{group}_m")),
+        (("--member", "{group}_m"), 5, ("{ids}/{group}_m", "{live}")),
+        ((), 2, ("--topic", "--member")),
     ],
 )
 def test_what_is_not_released(
@@ -164,16 +170,17 @@ def test_what_is_not_released(
     make_group: Build,
     options: tuple[str, ...],
     code: int,
-    said: str,
+    facts: tuple[str, ...],
 ) -> None:
     """What a session owns, and what is not there: nothing is changed."""
     group = make_group()
     register(second, group)
     lasting, held = own(registry, group, 0, "old-0"), own(second, group, 1, "live-0", ephemeral=True)
-    words = [option.format(group=group) for option in options]
+    known = {"group": group, "connect": cluster.connect, "ids": znodes.ids(group), "live": session_of(registry, held)}
+    words = [option.format_map(known) for option in options]
     result = run("release-owners", group, *words, "--execute", "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (code, ""), result.stderr
-    assert said.format(group=group) in result.stderr
+    assert names(result.stderr, *(fact.format_map(known) for fact in facts)), result.stderr
     assert there(registry, lasting, held) == [b"old-0", b"live-0"]
 
 
@@ -191,8 +198,9 @@ def test_a_claim_that_takes_the_place_of_a_permanent_node_stays(
 
     with Meddler(registry.settings, claim) as meddled:
         _, plan = plan_release(meddled, group, parse_scope(["t:0"]), ())
-        with pytest.raises(RefusedError, match=rf"a session owns {path}"):
+        with pytest.raises(RefusedError) as refused:
             remove_nodes(meddled, plan.removal)
+    assert names(str(refused.value), path)
     assert there(registry, path) == [b"new-0"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 from cli import run, run_on_terminal
 from grouping import Groups
+from lines import names
 
 from zkgroup.sandbox.local_cluster import Sandbox
 
-SAID = "zkgroup: reading again after 2 s … 1 s"
+#: What is done, and for how long: the pause of ``--recheck-after 2``, a second after its beginning.
+PROGRESS = re.compile(r"zkgroup: .* 2 s … 1 s")
 ERASED = "\r\x1b[K"
 
 
@@ -28,10 +31,9 @@ def test_a_terminal_shows_progress_after_a_second(inspect: tuple[str, ...]) -> N
     """What is done, and for how long; the line is gone before anything else is shown."""
     code, shown = run_on_terminal(*inspect)
     assert code == 0
-    assert SAID in shown
+    assert PROGRESS.search(shown)
     message, _, result = shown.rpartition(ERASED)
-    assert "reading again" not in result
-    assert "no findings" in result or "findings" in result
+    assert ("…" in result, inspect[1] in result) == (False, True)
     assert message.count("\n") == 0
 
 
@@ -40,9 +42,7 @@ def test_a_terminal_that_cannot_wipe_a_line_gets_none(inspect: tuple[str, ...], 
     """What could not be erased is not written."""
     code, shown = run_on_terminal(*inspect, env={"TERM": term})
     assert code == 0
-    assert "findings" in shown
-    assert "reading again" not in shown
-    assert "\x1b[K" not in shown
+    assert (inspect[1] in shown, "…" in shown, "\x1b[K" in shown) == (True, False, False)
 
 
 def test_a_pipe_that_is_waited_for_is_named(tmp_path: Path) -> None:
@@ -60,9 +60,8 @@ def test_a_pipe_that_is_waited_for_is_named(tmp_path: Path) -> None:
     writer.start()
     code, shown = run_on_terminal("reset-offsets", "g", "--from-file", str(pipe), "-z", "127.0.0.1:1")
     writer.join(10)
-    assert f"zkgroup: reading {pipe} … 1 s" in shown
-    assert code == 2
-    assert "pipe, line 1: " in shown.rpartition(ERASED)[2]
+    assert re.search(rf"zkgroup: .*{pipe} … 1 s", shown)
+    assert (code, names(shown.rpartition(ERASED)[2], pipe, 1)) == (2, True)
 
 
 @pytest.mark.parametrize("option", ["--quiet", "-v"])

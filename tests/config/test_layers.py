@@ -161,7 +161,7 @@ def test_a_mistyped_key_of_the_command_line_is_reported(environ: dict[str, str],
 
 
 def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
-    """Flag, environment, profile, the reference's key, 5 seconds."""
+    """Flag, environment, profile, the Scala consumer's key, 5 seconds."""
     path = file(tmp_path, "zookeeper.connection.timeout.ms=2500")
     env = environ | {"ZKGROUP_CONNECT_TIMEOUT": "3"}
     assert resolve(env, connect_timeout=(1.5,), cluster=("prod",)).timeout == 1.5

@@ -22,7 +22,7 @@ from zkgroup.protocol.operations import Create, Delete, Failure, Get, Node, Resu
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
-NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
+TRIGGER = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_thousand_changes_a_second(registry: Registry, second: Registry, obser
     read = sum(len(member.records) for member in observed.members)
     if where == "members":
         node = znodes.member_id(observed.group, "passer-by")
-        ops: list[Create | Delete | SetData] = [Create(node, NUDGE, ephemeral=True), Delete(node)]
+        ops: list[Create | Delete | SetData] = [Create(node, TRIGGER, ephemeral=True), Delete(node)]
     else:
         partition = TopicPartition(observed.topic, 0)
         node = znodes.topic(observed.topic) if where == "topic" else znodes.owner(observed.group, partition)
@@ -114,7 +114,7 @@ def test_a_topic_made_again_with_other_partitions_while_it_is_read(
     kafka: KafkaSettings,
     left: int,
 ) -> None:
-    """Deleted and made again with as many or fewer partitions, at once, under two members active: all of the new
+    """Recreated with as many or fewer partitions, at once, under two members active: all of the new
     topic is read, its offsets are committed, and nothing of partitions that are no more is owned."""
     topic, group = make_topic(4), unique("group")
     produce(kafka, topic, numbered(400, 4))
@@ -146,7 +146,7 @@ def test_a_foreign_owner_node_in_an_active_group(registry: Registry, second: Reg
     observed.join("b", rebalance_max_retries=50)
     wait_for_rest(registry, observed.group, 2)
     path = znodes.owner(observed.group, TopicPartition(observed.topic, 0))
-    second.transaction([Delete(path), Create(path, b"stranger-0", ephemeral=True)])
+    second.transaction([Delete(path), Create(path, b"foreign-0", ephemeral=True)])
     failed = lambda: sum(m.connector.statistics().counters.failed_attempts for m in observed.members)  # noqa: E731
     wait_until(lambda: failed() > 1, 20, "they have tried")
     observed.excused["a"] += 4

@@ -27,7 +27,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure
 from zkgroup.sandbox.local_cluster import Sandbox
 
-NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
+TRIGGER = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 ASKING = [  # phases that wait for an answer of ZooKeeper's
     Phase.CONNECTING, Phase.REGISTERING, Phase.CHECKING_BROKERS, Phase.READING, Phase.CLAIMING, Phase.LOADING,
     Phase.COMMITTING, Phase.RELEASING, Phase.ROLLING_BACK, Phase.OWNING,
@@ -95,7 +95,7 @@ class Scene:
 
     def trigger_rebalance(self) -> None:
         """Makes the group rebalance."""
-        self.put(znodes.member_id(self.observed.group, "nudge"), NUDGE)
+        self.put(znodes.member_id(self.observed.group, "trigger"), TRIGGER)
 
     def put(self, path: str, data: bytes) -> None:
         """Somebody else's node, until ``undo``."""
@@ -190,7 +190,7 @@ def hold(scene: Scene, phase: Phase, *, leaving: bool) -> None:
     """Hold a in a phase that waits for others than ZooKeeper."""
     group, topics = scene.observed.group, {scene.observed.topic: 1, scene.ghosted: 1}
     if phase is Phase.WAITING:
-        scene.put(znodes.member_id(group, f"{group}_a"), NUDGE)
+        scene.put(znodes.member_id(group, f"{group}_a"), TRIGGER)
         scene.begin_to_join()
     elif phase is Phase.BACKING_OFF:
         scene.put(znodes.owner(group, TopicPartition(scene.ghosted, 0)), b"ghost-0")

@@ -86,7 +86,7 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for(
 def test_a_topic_made_again_is_out_of_range_and_reset(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
-    """Deleted and made again while owned: the stored offsets lie beyond the new log, and ``smallest`` reads it all."""
+    """Recreated while owned: the stored offsets lie beyond the new log, and ``smallest`` reads it all."""
     topic, group = make_topic(1), unique("group")
     with ReadMember(cluster.connect, group, {topic: 1}) as member:
         member.wait_for(values(fill(topic, 50)))

@@ -31,9 +31,9 @@ def test_what_a_failed_attempt_has_claimed_is_given_back(
     unique: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A stranger takes one partition of a member that reads six. Each of its attempts claims four of them and fails at
-    the two that go into one transaction, the stranger's among them: between attempts it owns none, and reads nothing.
-    When the stranger goes it owns all, and has read each message once."""
+    """Another client takes one partition of a member that reads six. Each of the member's attempts claims four of them
+    and fails at the two that go into one transaction, that client's among them: between attempts it owns none, and
+    reads nothing. When the client goes it owns all, and has read each message once."""
     monkeypatch.setattr(procedures, "CHUNK", 2)  # as in a share of hundreds: some of its transactions succeed
     topic, group = make_topic(PARTITIONS), unique("group")
     first, second = numbered(60, PARTITIONS), numbered(60, PARTITIONS, 60)
@@ -50,7 +50,7 @@ def test_what_a_failed_attempt_has_claimed_is_given_back(
     options = {"rebalance_backoff_ms": 300, "rebalance_max_retries": 100}
     with ReadMember(cluster.connect, group, {topic: 1}, **options) as member:
         wait_until(lambda: committed(registry, group, topic, PARTITIONS) == [10] * PARTITIONS, 20, "all is committed")
-        registry.transaction([Delete(path), Create(path, b"stranger-0", ephemeral=True)])
+        registry.transaction([Delete(path), Create(path, b"foreign-0", ephemeral=True)])
         rests: list[int] = []  # after which attempt
         changes = [0]
 
@@ -63,7 +63,7 @@ def test_what_a_failed_attempt_has_claimed_is_given_back(
             before, found, change = attempt(), owners(registry, group), last_change()
             if before in (0, *rests) or attempt() != before:
                 return False  # it tries, or did meanwhile
-            assert found == {taken: "stranger-0"}, f"after attempt {before}"
+            assert found == {taken: "foreign-0"}, f"after attempt {before}"
             assert change > changes[-1], f"no claim in attempt {before}"
             rests.append(before)
             changes.append(change)

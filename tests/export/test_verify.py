@@ -117,7 +117,7 @@ def test_every_change_of_a_file_is_named(exported: tuple[Destination, str, str])
 
 
 def test_every_file_that_a_reader_would_take_is_in_a_record(exported: tuple[Destination, str, str]) -> None:
-    """Copies and strangers, wherever they lie and however they are called; what no reader takes does not matter."""
+    """Copies and foreign files, wherever they lie and however they are called; what no reader takes does not matter."""
     destination, _, topic = exported
     root, ten = root_of(destination), file(destination, topic, "0-10")
     for name in ("_SUCCESS", ".hidden", f"topic={topic}/_notes/readme.txt", "_zkgroup/readme"):

@@ -124,7 +124,7 @@ def test_every_member_claims_anew(
     unique: Callable[[str], str],
 ) -> None:
     """Both members rebalance, when the node comes and when it goes, to the same owners; the node is gone then."""
-    group, topic = unique("nudged"), make_topic(6)
+    group, topic = unique("triggered"), make_topic(6)
     options = {"partition_assignment_strategy": strategy}
     seen: list[bool] = []
 
@@ -154,7 +154,7 @@ def test_owners_of_another_strategy_are_found_wrong(
     cluster: Sandbox, registry: Registry, ours: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     """Range members are not the plan of roundrobin: what differs is said, and nothing is left behind."""
-    group, topic = unique("nudged"), make_topic(6)
+    group, topic = unique("triggered"), make_topic(6)
     with (
         ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a"),
         ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"),

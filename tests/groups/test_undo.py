@@ -1,4 +1,4 @@
-"""Making again what was deleted, on a real ZooKeeper."""
+"""Recreating what was deleted, on a real ZooKeeper."""
 
 from __future__ import annotations
 

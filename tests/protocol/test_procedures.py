@@ -273,7 +273,7 @@ def test_our_node_of_another_stream_is_replaced() -> None:
 
 
 def test_release_deletes_our_session_s_nodes_alone() -> None:
-    """Neither a foreign node, nor one that was made again under our name by another session, is deleted."""
+    """Neither a foreign node, nor one that another session has recreated under our name, is deleted."""
     shop = Shop()
     shop.run(do.claim("g", SHARE, shop.me))
     for path in ("/consumers/g/owners/t/0", "/consumers/g/owners/t/1"):

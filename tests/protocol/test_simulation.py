@@ -43,7 +43,7 @@ PROMISED = (
     "leave",
     "rolling joins and leaves",
     "partitions added",
-    "topic deleted and made again",
+    "topic recreated",
     "ZooKeeper restarted",
     "leaders moved",
     "brokers away",

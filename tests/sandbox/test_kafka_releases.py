@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from lines import names
 
 from zkgroup.config.setting_files import CACHE_VARIABLE
 from zkgroup.errors import UsageError, ZkgroupError
@@ -89,9 +91,8 @@ def test_failed_download_is_one_line_and_can_be_tried_again(registry_folder: Pat
     with pytest.raises(ZkgroupError) as caught:
         kafka_jars("1.1.1")
     line = str(caught.value)
-    assert line.startswith("cannot download Kafka 1.1.1 (org.apache.kafka:kafka_2.12): ")
-    assert "kafka_2.12): org.apache.kafka#kafka_2.12;1.1.1!kafka_2.12.jar is not in the registry: " in line
-    assert "ZKGROUP_IVY_SETTINGS" in line
+    jar_name = "org.apache.kafka#kafka_2.12;1.1.1!kafka_2.12.jar"
+    assert names(line, "1.1.1", "org.apache.kafka:kafka_2.12", jar_name, "ZKGROUP_IVY_SETTINGS")
     assert "\n" not in line
     assert not (tmp_path / "cache" / "kafka" / "1.1.1").exists()
     aside.rename(jar)
@@ -110,13 +111,13 @@ def test_left_over_of_a_killed_download_is_removed(registry_folder: Path, tmp_pa
 def test_settings_file_that_is_not_there(registry_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirror's settings file that is missing is an error, not a silent fall back to the default registry."""
     monkeypatch.setenv("ZKGROUP_IVY_SETTINGS", "/nowhere/ivysettings.xml")
-    with pytest.raises(UsageError, match="no Ivy settings file /nowhere/ivysettings"):
+    with pytest.raises(UsageError, match=r"/nowhere/ivysettings\.xml.*ZKGROUP_IVY_SETTINGS"):
         kafka_jars("1.1.1")
 
 
 def test_unknown_release() -> None:
     """A release that the sandbox does not know: the line lists those it does."""
-    with pytest.raises(UsageError, match=r"Kafka 4\.0\.0 is not among .*0\.8\.2\.2, .*3\.9\.1"):
+    with pytest.raises(UsageError, match=r"4\.0\.0\b.*\b0\.8\.2\.2, .*3\.9\.1"):
         kafka_jars("4.0.0")
 
 
@@ -128,29 +129,32 @@ def test_zookeeper_runs_on_a_part_of_the_jars() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "reason"),
+    ("output", "facts"),
     [
         (
             "::::\n\t\t:: org.x#kafka;1.1.1: not found\n:::: ERRORS\n\tServer access error at url"
             " https://repo.example/m2/a.pom (java.net.ConnectException: Connection refused)\n",
-            "repo.example: Connection refused",
+            ("repo.example", "Connection refused"),
         ),
         (
             "\tHost repo.example not found. url=http://repo.example/a.pom\n\t\t:: org.x#kafka;1.1.1: not found\n",
-            "host repo.example not found",
+            ("repo.example",),
         ),
         (
             "\t\t:: UNRESOLVED DEPENDENCIES ::\n\t\t:: org.x#kafka;1.1.1: not found\n",
-            "org.x#kafka 1.1.1 is not in the registry",
+            ("org.x#kafka 1.1.1",),
         ),
-        ("\t\t:: ^ see resolution messages ^ ::\n\t\t:: org.x#k;1!k.jar\n", "org.x#k;1!k.jar is not in the registry"),
-        ("Error: Could not find or load main class x\n....... (12kB)\n", "Error: Could not find or load main class x"),
-        ("...... (12kB)\n", "no reason given"),
+        ("\t\t:: ^ see resolution messages ^ ::\n\t\t:: org.x#k;1!k.jar\n", ("org.x#k;1!k.jar",)),
+        ("Error: Could not find or load main class x\n....... (12kB)\n", ("Could not find or load main class x",)),
+        ("...... (12kB)\n", ()),
     ],
 )
-def test_reason_in_ivys_output(output: str, reason: str) -> None:
-    """Of the page that Ivy prints the telling part is chosen."""
-    assert ivy_reason(output) == reason
+def test_reason_in_ivys_output(output: str, facts: tuple[str, ...]) -> None:
+    """Of the page that Ivy prints the telling part is chosen, and no more."""
+    reason = ivy_reason(output)
+    assert names(reason, *facts), reason
+    assert not re.search(r"kB|::|url|\n", reason)
+    assert ("org.x" in reason) == ("org.x" in "".join(facts))
 
 
 def test_a_missing_extra_can_be_installed_as_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

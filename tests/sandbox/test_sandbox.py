@@ -182,7 +182,7 @@ def test_nothing_is_left_when_starting_is_interrupted(unique: Callable[[str], st
 def test_a_running_sandbox_is_not_started_again(make_sandbox: Callable[..., Sandbox]) -> None:
     """A second start under the same name is refused, and harms nothing."""
     sandbox = make_sandbox(brokers=0)
-    with pytest.raises(RefusedError, match=f"sandbox {sandbox.name} runs already"):
+    with pytest.raises(RefusedError, match=rf"\b{sandbox.name}\b.*--name"):
         Sandbox(sandbox.name, brokers=0).start()
     assert zookeeper_data(sandbox.zookeeper.port) is not None
 
@@ -192,7 +192,7 @@ def test_a_port_that_is_taken(make_sandbox: Callable[..., Sandbox], unique: Call
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         sandbox = Sandbox(unique("taken"), brokers=0, zookeeper_port=port)
-        with pytest.raises(ZkgroupError, match=f"ZooKeeper cannot listen on port {port}: it is taken"):
+        with pytest.raises(ZkgroupError, match=rf"ZooKeeper\b.*\b{port}\b"):
             sandbox.start()
     assert not sandbox.folder.exists()
 
@@ -212,7 +212,7 @@ def test_a_port_taken_meanwhile_is_changed(
 def test_a_foreign_zookeeper_is_not_taken_for_ones_own(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
     """Where a given port belongs to another ZooKeeper, the start fails and leaves nothing in that one."""
     sandbox = Sandbox(unique("foreign"), zookeeper_port=zookeeper.zookeeper.port, chroot="/foreign")
-    with pytest.raises(ZkgroupError, match=f"ZooKeeper cannot listen on port {zookeeper.zookeeper.port}: it is"):
+    with pytest.raises(ZkgroupError, match=rf"ZooKeeper\b.*\b{zookeeper.zookeeper.port}\b"):
         sandbox.start()
     assert not sandbox.folder.exists()
     with zookeeper.registry() as registry:
@@ -245,7 +245,7 @@ def test_servers_of_others_that_answer_on_a_chosen_port(
 def test_a_broker_that_ends_while_starting(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
     """A setting that the broker refuses: its own words, in one line; nothing is left."""
     sandbox = Sandbox(unique("wrong"), zookeeper=zookeeper.address, chroot="/wrong", properties={"num.io.threads": "0"})
-    with pytest.raises(ZkgroupError, match=r"broker 1 ended while starting: .*num\.io\.threads"):
+    with pytest.raises(ZkgroupError, match=r"broker 1\b.*num\.io\.threads"):
         sandbox.start()
     assert not sandbox.folder.exists()
 
@@ -288,9 +288,9 @@ def test_a_recycled_process_id_is_not_killed(unique: Callable[[str], str]) -> No
 
 def test_names_and_numbers_that_cannot_be() -> None:
     """Wrong parameters are reported before anything starts."""
-    with pytest.raises(UsageError, match="cannot name a sandbox"):
+    with pytest.raises(UsageError, match=r"'\.\./x'"):
         Sandbox("../x")
-    with pytest.raises(UsageError, match="begin it with a slash"):
+    with pytest.raises(UsageError, match="'kafka'"):
         Sandbox("x", chroot="kafka")
 
 

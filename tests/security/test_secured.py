@@ -330,15 +330,15 @@ def test_a_connection_over_tls_that_is_lost(secured: Secured) -> None:
 
 def test_whoever_lacks_the_credentials(secured: Secured) -> None:
     """A change is refused and says what to do, for every command, and nothing was changed."""
-    group, stranger = fresh_name("closed"), ("-z", secured.sandbox.connect)
+    group, nobody = fresh_name("closed"), ("-z", secured.sandbox.connect)
     secured.run("consume", TOPIC, "--group", group, "--from-beginning", "--until-end", "-c", secured.name)
-    line = secured.run("consume", TOPIC, "--group", group, "--until-end", *stranger, code=1)
+    line = secured.run("consume", TOPIC, "--group", group, "--until-end", *nobody, code=1)
     assert names(line, znodes.ids(group), Code.NO_AUTH.value), line
     for command in (("reset-offsets", group, "--all-topics", "--to-earliest"), ("delete-group", group)):
-        result = run(*command, "--execute", *stranger)
+        result = run(*command, "--execute", *nobody)
         last = result.stderr.splitlines()[-1]
         assert (result.returncode, names(last, group, Code.NO_AUTH.value)) == (5, True), last
-    rows = json.loads(secured.run("offsets", group, "--output", "json", *stranger))  # which everybody may read
+    rows = json.loads(secured.run("offsets", group, "--output", "json", *nobody))  # which everybody may read
     assert [row["committed"] for row in rows] == [10] * 3
 
 

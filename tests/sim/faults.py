@@ -50,7 +50,7 @@ class Faults:
             "cut all": self._cut_all,
             "ZooKeeper restarted": self._restart_zookeeper,
             "partitions added": self._widen,
-            "topic made again": self._make_again,
+            "topic recreated": self._recreate,
             "leader moved": self._move_leader,
             "brokers away": self._take_brokers,
             "slow brokers": self._slow_brokers,
@@ -346,8 +346,8 @@ class Faults:
             self.world.make_topic(topic, sum(p.topic == topic for p in brokers.logs) + 1 + fault.target % 2)
             self.world.report("partitions added")
 
-    def _make_again(self, fault: Fault) -> None:
-        """Deleted, and made again with as many partitions, or fewer, or more."""
+    def _recreate(self, fault: Fault) -> None:
+        """Recreated with as many partitions, or fewer, or more."""
         world = self.world
         topics = sorted({p.topic for p in world.brokers.logs})
         if not topics:
@@ -355,7 +355,7 @@ class Faults:
         topic = topics[fault.target % len(topics)]
         count = sum(p.topic == topic for p in world.brokers.logs)
         world.brokers.delete_topic(topic)
-        world.report("topic deleted and made again", world.clock.now + fault.length)
+        world.report("topic recreated", world.clock.now + fault.length)
         width = max(1, min(count + fault.target % 3 - 1, count + MOST_PARTITIONS - len(world.brokers.logs) - count))
         world.clock.after(fault.length, lambda: world.make_topic(topic, width))
 

@@ -31,7 +31,7 @@ def no_compare_and_set(patch: Patch) -> None:
 
 @mutant
 def forgets_unknown_outcomes(patch: Patch) -> None:
-    """Takes a write whose reply was lost for one that did not happen, and its own write for a stranger's."""
+    """Takes a write whose reply was lost for one that did not happen, and its own write for a foreign one."""
     commit = OffsetVersions.commit
 
     def forgetful(self: OffsetVersions, wanted: Any, session_id: int) -> Any:

@@ -186,8 +186,8 @@ class Play:
         for _ in range(3):
             if world.clock.run(BOUND, world.at_rest):
                 return
-            self.counts["nudges"] += 1
-            path = znodes.member_id(GROUP, "nudge")
+            self.counts["rebalances triggered"] += 1
+            path = znodes.member_id(GROUP, "trigger")
             data = znodes.encode_registration(Registration("static", {}, 1))
             world.server.apply(world.operator, Create(path, data, ephemeral=True))
             world.run(0.5)

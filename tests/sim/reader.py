@@ -91,7 +91,7 @@ class SimReader:
             if end is None or (first := positions[partition]) == end:
                 continue
             if first > end:
-                # Out of range: the topic was made again. As auto.offset.reset=smallest would have it.
+                # Out of range: the topic was recreated. As auto.offset.reset=smallest would have it.
                 self.ledger.seek(partition, 0)
                 self._jumped(partition, 0)
                 return

@@ -31,7 +31,7 @@ KINDS: Mapping[str, int] = {
     "leave": 4,
     "rolling": 2,
     "partitions added": 4,
-    "topic made again": 4,
+    "topic recreated": 4,
     "ZooKeeper restarted": 3,
     "leader moved": 4,
     "brokers away": 3,

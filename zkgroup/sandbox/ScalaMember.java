@@ -1,4 +1,4 @@
-// A member of a group through the reference's own high-level consumer, from Kafka 0.8.2 to 1.1. ConsoleConsumer has one
+// A member of a group through Kafka's own high-level consumer, from 0.8.2 to 1.1. ConsoleConsumer has one
 // stream and prints values alone; this has any number of streams and can print where each message came from.
 // Compiled when it is started, by Janino: Java 7 without inference of generics.
 //
@@ -43,7 +43,7 @@ public class ScalaMember {
         for (Object stream : streams(connector, args[1], args[2], Integer.parseInt(args[3]))) {
             threads.add(new Reader((KafkaStream) stream, args[4].equals("records")));
         }
-        System.err.println("reference member started with " + threads.size() + " streams");
+        System.err.println("Scala member started with " + threads.size() + " streams");
         for (Object thread : threads) ((Thread) thread).start();
         for (Object thread : threads) ((Thread) thread).join();
         System.exit(0);

@@ -34,7 +34,7 @@ USER: Final = "zkgroup"
 BROKERS: Final = "kafka"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: Name and protocol of the brokers' listeners. The first is for the brokers themselves and for members of the
-#: reference, which speak nothing else.
+#: Scala consumer, which speak nothing else.
 LISTENERS: Final = (("PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL"), ("SASL_SSL", "SASL_SSL"), ("CLIENTS", "SASL_PLAINTEXT"))
 _ITERATIONS: Final = 4096
 

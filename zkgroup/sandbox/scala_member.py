@@ -24,10 +24,10 @@ from zkgroup.sandbox.server_configuration import jvm, properties_file, write_log
 
 PROGRAM = Path(__file__).with_name("ScalaMember.java")
 # What the program says on stderr once it has its streams.
-STREAMS_MARK = "reference member started with "
+STREAMS_MARK = "Scala member started with "
 MEMBER_START = 30.0  # seconds for a member to have its streams
 
-# The reference gives up after four tries 2 s apart, and commits once a minute: too little and too seldom to watch.
+# The Scala consumer gives up after four tries 2 s apart, and commits once a minute: too little and too seldom to watch.
 _HANDY = {"rebalance.max.retries": "20", "rebalance.backoff.ms": "500", "auto.commit.interval.ms": "1000"}
 
 

@@ -16,6 +16,10 @@ from zkgroup.export.model.run_record import RecordFile, RecordPart, RunRecord, T
 from zkgroup.protocol.names import TopicPartition
 
 
+class TableRolledBackError(RefusedError):
+    """A table lacks what the group has exported that this one took over from."""
+
+
 def extend_coverage(
     known: Mapping[str, TopicCoverage],
     topics: Mapping[str, TopicIdentity],
@@ -192,8 +196,8 @@ class ExportedCoverage:
     def read(
         self, own: RunRecord | None, owners: Mapping[str, Sequence[Owner]], clusters: Collection[str]
     ) -> dict[str, TopicCoverage]:
-        """``own``: the group's newest record. Raises ``RefusedError`` where a table has less of what another group has
-        exported."""
+        """``own``: the group's newest record. Raises ``TableRolledBackError`` where a table has less of what another
+        group has exported."""
         found: dict[str, TopicCoverage] = {}
         if own is not None:
             found = {**own.coverage, **{topic: self._of_topic(own, topic) for topic in owners if topic in own.coverage}}
@@ -213,7 +217,7 @@ class ExportedCoverage:
         lost = lost_partitions(topic, record.coverage[topic], coverage)
         if record.group != self._group:
             if lost:
-                raise RefusedError(
+                raise TableRolledBackError(
                     f"the table of topic {topic} was rolled back to before group {self._group} took over from group "
                     f"{record.group}",
                     "restore it to a later version, or choose another --to",

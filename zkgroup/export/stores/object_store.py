@@ -292,7 +292,7 @@ log = logging.getLogger(__name__)
 
 #: What pyarrow raises where a store does not do what it is asked for.
 FAILURES: Final = (OSError, pa.ArrowException)
-# Seconds. A request on which nothing moves for so long is given up, and made again.
+# Seconds. A request on which nothing moves for so long is given up, and repeated.
 _CONNECT: Final = 5.0
 _STALL: Final = 20.0
 _TRIES: Final = 5
