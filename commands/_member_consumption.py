@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from zkgroup.clients.kafka.client import topics
 from zkgroup.clients.kafka.group_consumers import check_release
+from zkgroup.clients.zookeeper.registry import names_in
 from zkgroup.config import ConnectionSettings
 from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.connector import Connector, KafkaConnector, Rebalance, Stream
@@ -114,10 +115,10 @@ def _check_zookeeper(asked: Consumption) -> tuple[Mapping[TopicPartition, int], 
             [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]
         )
         is_new = group is None
-        selected = subscription.among(children if isinstance(children, tuple) else (), config)
+        selected = subscription.among(names_in(children), config)
         if not selected:
             log.warning("%s: %s", subscription.nothing_found.message, NOTHING if until_end else WAITING)
-        if kafka is None and not (isinstance(brokers, tuple) and brokers):
+        if kafka is None and not names_in(brokers):
             if until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
             return {}, is_new  # the member waits for one, and says so
@@ -224,4 +225,4 @@ def _topics_in_zookeeper(settings: ConnectionSettings, group: str, selected: Col
             counted(len(members), "member"),
             Remedy("stop one side; see why", ("inspect-group", "--explain", "split-group")),
         )
-    return frozenset(selected).intersection(offsets) if isinstance(offsets, tuple) else frozenset()
+    return frozenset(selected).intersection(names_in(offsets))
