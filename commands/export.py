@@ -324,8 +324,7 @@ def show_answers(ctx: typer.Context, answers: Sequence[tuple[str, str]]) -> None
 
 def _words(ctx: typer.Context) -> list[str]:
     """The options and arguments of this command line, without secrets."""
-    from zkgroup.export.model.address import parse_address
-    from zkgroup.export.planning.export_request import name_address
+    from zkgroup.export.model.address import name_address, parse_address
 
     words: list[str] = []
     for declared in ctx.command.params:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zkgroup.errors import NotFoundError, UsageError, did_you_mean
+from zkgroup.errors import NotFoundError, Remedy, UsageError, did_you_mean
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import duration_text
 
@@ -105,7 +105,8 @@ def _read(
         if topic is not None:
             if topic not in found:
                 raise NotFoundError(
-                    f"the brokers know no topic {topic!r}", did_you_mean(topic, found, "see 'zkgroup topics'")
+                    f"the brokers know no topic {topic!r}",
+                    did_you_mean(topic, found, Remedy("see their names", ("topics",))),
                 )
             found = {topic: found[topic]}
         keys = [TopicPartition(name, number) for name, partitions in found.items() for number in partitions]

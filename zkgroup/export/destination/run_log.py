@@ -32,11 +32,12 @@ import msgspec
 from msgspec.json import Decoder
 
 from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.model.address import name_address
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import LAYOUTS, RunRecord, damaged, decode_document, decode_record, digest
 from zkgroup.export.stores.store import Store, map_parallel
-from zkgroup.text import counted, listed
+from zkgroup.text import Command, counted, listed
 
 ROOT: Final = "_zkgroup"
 LOG, RUNS, TOPICS, LAYOUT, COLUMNS = (f"{ROOT}/{name}" for name in ("log", "runs", "topics", "layout", "columns"))
@@ -69,6 +70,11 @@ class Destination:
 
     def __str__(self) -> str:
         return self.store.uri
+
+    @property
+    def verify_command(self) -> Command:
+        """``zkgroup export`` that checks it."""
+        return "export", "--to", name_address(self.store.address), "--verify"
 
     # --- the log ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from random import uniform
 from time import sleep
 from typing import Any, Final
 
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, ZkgroupError
 from zkgroup.export.destination.run_log import LOG, Destination
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Layout, refuse_place
@@ -25,9 +25,7 @@ from zkgroup.text import counted
 
 _LINE: Final = 400  # characters of an error
 _PAUSE: Final = (0.05, 0.3)  # seconds; not the same each time: the other writer may have a rhythm
-_IN_WAY: Final = (
-    "move it out of the destination, or restore the record that names it; export --verify names all such files"
-)
+_IN_WAY: Final = "move it out of the destination, or restore the record that names it; see all such files"
 
 
 class TableFormat:
@@ -61,6 +59,7 @@ class TableFormat:
         log has exported lies before what is to be exported now.
         """
         destination = self._destination
+        remedy = Remedy(_IN_WAY, destination.verify_command)
         wanted: dict[str, dict[int, list[OffsetRange]]] = {}
         for piece in ranges:
             if piece.start < piece.end:
@@ -74,7 +73,7 @@ class TableFormat:
                     if logged is None:
                         logged = {entry.run for group in destination.groups() for entry in destination.entries(group)}
                     if parts.run not in logged:
-                        raise RefusedError(f"{destination}/{name} is of a run that the log does not have", _IN_WAY)
+                        raise RefusedError(f"{destination}/{name} is of a run that the log does not have", remedy)
                     continue
                 for piece in partitions.get(parts.partition, ()):
                     start, end = max(parts.start, piece.start), min(parts.end, piece.end)
@@ -82,7 +81,7 @@ class TableFormat:
                         raise RefusedError(
                             f"{destination}/{name} is in the way: no record names it, and by its name it has "
                             f"offsets {start} to {end - 1} of {piece.partition}",
-                            _IN_WAY,
+                            remedy,
                         )
 
     def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:

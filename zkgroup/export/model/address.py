@@ -37,6 +37,8 @@ _WITH_PORT = ("hdfs", "viewfs")
 #: Of ``SCHEMES``, Azure's.
 AZURE: Final = ("abfs", "abfss")
 _AZURE_HOSTS: Final = (".dfs.core.windows.net", ".blob.core.windows.net")
+#: Replaces a destination that contains a secret.
+_SOMEWHERE: Final = "URI"
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 
 
@@ -221,3 +223,13 @@ def child(address: ObjectAddress, name: str) -> str:
     if address.scheme in ("hdfs", "viewfs"):
         return "/" + "/".join(part for part in (address.prefix, name) if part)
     return "/".join(part for part in (address.container, address.prefix, name) if part)
+
+
+def name_address(destination: Address) -> str:
+    """A place as a command names it: S3's options are no secrets, and without them it is another one."""
+    if isinstance(destination, Path):
+        return str(destination)
+    query = destination.uri.partition("?")[2]
+    if query and destination.scheme != "s3":
+        return _SOMEWHERE
+    return f"{destination.shown}?{query}" if query else destination.shown

@@ -278,7 +278,10 @@ def _refuse_unknown(destination: Destination, there: Iterable[str], expected: Ex
         raise RefusedError(
             f"files are missing, and {destination}/{unknown[0]} is there, which no record names: its offsets may be "
             "there twice",
-            "give it back the name that it had, or move it out of the destination; export --verify names both",
+            Remedy(
+                "give it back the name that it had, or move it out of the destination; see both",
+                destination.verify_command,
+            ),
         )
 
 

@@ -14,7 +14,7 @@ from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.clients.schema_registry import RegistrySettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.model.accounting import Interval
-from zkgroup.export.model.address import Address
+from zkgroup.export.model.address import Address, name_address
 from zkgroup.export.model.choices import OnMismatch
 from zkgroup.export.model.layout import LayoutOptions, refuse_place
 from zkgroup.export.model.plan_types import Begin
@@ -188,8 +188,6 @@ class ExportRequest:
 
 #: So many partitions a command names one by one.
 PARTITIONS: Final = 50
-#: Replaces a destination that contains a secret.
-_SOMEWHERE: Final = "URI"
 
 
 def export_command(
@@ -216,13 +214,3 @@ def backfill_options(ranges: Mapping[TopicPartition, Interval]) -> list[str]:
 
 def _places(offsets: Mapping[TopicPartition, int]) -> str:
     return ",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items()))
-
-
-def name_address(destination: Address) -> str:
-    """A place as a command names it: S3's options are no secrets, and without them it is another one."""
-    if isinstance(destination, Path):
-        return str(destination)
-    query = destination.uri.partition("?")[2]
-    if query and destination.scheme != "s3":
-        return _SOMEWHERE
-    return f"{destination.shown}?{query}" if query else destination.shown

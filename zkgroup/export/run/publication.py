@@ -13,7 +13,6 @@ from zkgroup.export.destination.run_log import Destination, number_of
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.export_request import export_command
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.store import MissingWorkError, map_parallel
 from zkgroup.schemas.field_schema import FieldSchemas
@@ -65,10 +64,7 @@ def publish_existing(destination: Destination, record: RunRecord, context: RunCo
             Notice(
                 f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "
                 f"({listed(sorted(missing), most=3)})",
-                Remedy(
-                    "see what is missing, with the commands that write it again",
-                    export_command(destination.store.address, "--verify"),
-                ),
+                Remedy("see what is missing, with the commands that write it again", destination.verify_command),
             )
         )
     publish(

@@ -55,7 +55,7 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if not found:
         raise NotFoundError(
             f"group {group} has no committed offsets that are meant",
-            f"see its offsets with 'offsets {group}', and check --topic and --store",
+            Remedy("check --topic and --store; see its offsets", ("offsets", group)),
         )
     return found
 

@@ -23,6 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry, names_in
 from zkgroup.errors import (
     NotFoundError,
     Notice,
+    Remedy,
     UnreachableError,
     UsageError,
     ZkgroupError,
@@ -311,8 +312,10 @@ class GroupReader:
             where = f"ZooKeeper at {hosts} has no {znodes.consumers()}"
             return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
         where = f"in ZooKeeper at {hosts}{', nor in Kafka' if self.asked_kafka else ''}"
-        remedy = "check its name" if self.asked_kafka else "check its name; 'list-groups' shows those in Kafka, too"
-        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
+        otherwise = Remedy("check its name")
+        if not self.asked_kafka:
+            otherwise = Remedy("check its name; see those in Kafka, too", ("list-groups",))
+        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, otherwise))
 
 
 def _unlisted(failure: Failure) -> ZkgroupError:
