@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grouping import Groups, groups_on
+from group_nodes import Groups, groups_on
 from hypothesis import HealthCheck, settings
-from mirroring import Cluster, started
+from mirrored_clusters import Cluster, started
 from servers import Sandbox
 from support import fresh_name, numbered
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from exports import InProcess, make_member_config
-from forked import PROCESSES
+from forked_process import PROCESSES
 from session_expiry import expire_session
 
 from zkgroup.clients.kafka.client import KafkaSettings

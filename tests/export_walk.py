@@ -3,7 +3,7 @@ retention, recreated topics, older copies of ZooKeeper's nodes and of the destin
 files, damaged documents, two groups that want one topic; of tables those that others compact, roll back or drop.
 After each step two things hold: no message is there twice, and none is lost without being named.
 
-Exports run in processes of their own (``forked``).
+Exports run in processes of their own (``forked_process``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 from exports import InProcess, commit_offsets, make_member_config
-from forked import PROCESSES
+from forked_process import PROCESSES
 from resets import drop_messages
 from session_expiry import expire_session
 from support import wait_until

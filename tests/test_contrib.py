@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from cli import ZKGROUP
-from documented import parsed, without_shell
+from documented_examples import parsed, without_shell
 
 from zkgroup.groups.monitoring.prometheus_metrics import METRICS
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from documented import command_lines, run_examples, stopping
-from grouping import Groups, static
+from documented_examples import command_lines, run_examples, stopping
+from group_nodes import Groups, static
 from servers import Sandbox
 from support import wait_until
 

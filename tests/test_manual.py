@@ -13,7 +13,7 @@ from pathlib import Path
 import make_manual
 import pytest
 import typer
-from documented import parsed, without_shell
+from documented_examples import parsed, without_shell
 from make_manual import EXIT_CODES, MAN, ROOT, Page, pages
 
 import zkgroup

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documented import parsed
+from documented_examples import parsed
 from take_pictures import FOLDER, PICTURES, Picture
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 from cli import environment, run
-from documented import command_lines, examples, parsed, run_examples, stopping
+from documented_examples import command_lines, examples, parsed, run_examples, stopping
 from servers import Sandbox
 
 from zkgroup.clients.kafka.client import KafkaSettings

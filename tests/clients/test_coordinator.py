@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cli import run
-from grouping import commit_in_kafka, joined
+from group_nodes import commit_in_kafka, joined
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from migrating import Migrate
+from migrate_answers import Migrate
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.sandbox.local_cluster import Sandbox

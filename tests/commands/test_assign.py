@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from assigning import COLUMNS, Build, assigned, builder
+from assign_answers import COLUMNS, Build, assigned, builder
 from cli import run, run_on_terminal
 from lines import names
 

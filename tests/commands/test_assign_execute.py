@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assigning import Build, assigned, builder, data_of, id_nodes
+from assign_answers import Build, assigned, builder, data_of, id_nodes
 from cli import ZKGROUP, environment, run
 from lines import names
 from members import ReadMember, owners, wait_for_rest

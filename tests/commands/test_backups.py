@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from cli import run
-from grouping import Groups, tree
+from group_nodes import Groups, tree
 from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from cli import run
+from guarded_changes import P
 from lines import names
 from resets import Resetter
-from writing import P
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
+from guarded_changes import REGISTRATION, Build, P, values
 from lines import names
 from support import wait_until
 from tcp_proxy import TcpProxy
-from writing import REGISTRATION, Build, P, values
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import Groups, static
+from group_nodes import Groups, static
 from shells import home_of, shell
 from support import wait_until
 

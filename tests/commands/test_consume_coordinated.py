@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consuming import Consuming, consuming, into_a_full_pipe
-from grouping import Groups, static
+from consume_processes import Consuming, consuming, into_a_full_pipe
+from group_nodes import Groups, static
 from lines import names
 from support import numbered, wait_until
 

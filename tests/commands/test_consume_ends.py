@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli import run
 from confluent_kafka.admin import AdminClient, NewTopic
-from consuming import committed, consuming, into_a_full_pipe, nobody_is_left, owned
+from consume_processes import committed, consuming, into_a_full_pipe, nobody_is_left, owned
 from lines import names
 from screen import Screen
 from support import numbered, wait_until

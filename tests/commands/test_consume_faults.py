@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
+from consume_processes import committed, consuming, into_a_full_pipe, members, nobody_is_left
 from lines import names
 from session_expiry import expire_session
 from support import numbered, wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
+from consume_processes import committed, consuming, into_a_full_pipe, members, nobody_is_left
 from lines import names
 from support import wait_until
 

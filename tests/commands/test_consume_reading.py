@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run, run_on_terminal
 from confluent_kafka.admin import AdminClient, NewTopic
-from consuming import committed, consuming, members, nobody_is_left
+from consume_processes import committed, consuming, members, nobody_is_left
 from lines import names
 from screen import Screen
 from support import numbered, wait_until

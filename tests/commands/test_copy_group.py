@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from grouping import joined
+from group_nodes import joined
+from guarded_changes import Build, P, register, values
 from lines import names
-from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from guarded_changes import Build, P, register, values
 from lines import names
 from resets import Kept
 from support import wait_until
-from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from hiding import AUTH, CLOSED
+from guarded_changes import P
+from hidden_groups import AUTH, CLOSED
 from lines import names
-from writing import P
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from cli import run
-from grouping import Groups, tree
+from group_nodes import Groups, tree
 from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry

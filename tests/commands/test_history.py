@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli import run, run_on_terminal
-from grouping import Groups
+from group_nodes import Groups
 from lines import names
 
 from zkgroup.commands._history import history_lines

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from cli import run
-from grouping import groups_on
+from group_nodes import groups_on
 from lines import names
-from mirroring import Cluster, mirror
+from mirrored_clusters import Cluster, mirror
 from servers import Sandbox
 from support import fresh_name
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import Groups
+from group_nodes import Groups
 from lines import names
 from prometheus_client.parser import text_string_to_metric_families
 from tcp_proxy import TcpProxy

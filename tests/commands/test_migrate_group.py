@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from grouping import Groups, commit_in_kafka, joined, static, tree
+from group_nodes import Groups, commit_in_kafka, joined, static, tree
 from lines import names
-from migrating import Migrate
+from migrate_answers import Migrate
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -16,9 +16,9 @@ from subprocess import CompletedProcess
 import pytest
 import typer
 from cli import WAITING_FOR_COMMITS, ZKGROUP, environment, run
-from grouping import commit_in_kafka, groups_on, joined, static
+from group_nodes import commit_in_kafka, groups_on, joined, static
 from lines import names
-from mirroring import Cluster, mirror
+from mirrored_clusters import Cluster, mirror
 from support import fresh_name, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings

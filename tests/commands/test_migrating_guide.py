@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import commit_in_kafka, joined
+from group_nodes import commit_in_kafka, joined
 from lines import names
-from migrating import Migrate
+from migrate_answers import Migrate
 from support import numbered, wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from cli import run, run_on_terminal
-from grouping import Groups, commit_in_kafka, static
+from group_nodes import Groups, commit_in_kafka, static
 from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 from cli import run
-from grouping import commit_in_kafka
+from group_nodes import commit_in_kafka
 from lines import names
 from resets import STORES, Kept, OneStore
 from support import wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from guarded_changes import P, values
 from lines import names
-from writing import P, values
 
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from cli import run
-from grouping import joined
+from group_nodes import joined
 from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings

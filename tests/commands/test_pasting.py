@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from cli import run, run_on_terminal
+from guarded_changes import P
 from hypothesis import given
 from hypothesis import strategies as st
 from lines import names
-from writing import P
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._error_output import configure_logging, place_options, render, render_command

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from guarded_changes import REGISTRATION, Build, Meddler, P, register
 from lines import names
-from writing import REGISTRATION, Build, Meddler, P, register
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli import environment, run
+from guarded_changes import Build, P, register, values
 from lines import names
-from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from grouping import Groups, static
+from group_nodes import Groups, static
 from lines import names
 from resets import Kept
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 
 from cli import run
+from guarded_changes import Build, P, register, values
 from lines import names
-from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import Groups, joined, static
+from group_nodes import Groups, joined, static
 from lines import names
 from members import ReadMember, wait_for_rest
 from support import wait_until

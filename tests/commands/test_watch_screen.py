@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from grouping import Groups, static
+from group_nodes import Groups, static
 from lines import names
 from screen import Screen
 from timelines import state

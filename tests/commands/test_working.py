@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli import run, run_on_terminal
-from grouping import Groups
+from group_nodes import Groups
 from lines import names
 
 from zkgroup.sandbox.local_cluster import Sandbox

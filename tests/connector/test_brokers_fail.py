@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from observed import Observed
+from observed_group import Observed
 from servers import Sandbox, pause, resume
 from support import fresh_name, wait_until
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from members import ReadMember, committed, wait_for_rest
-from observed import Observed
+from observed_group import Observed
 from support import numbered, wait_until
 from topics import delete_topic
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from ensemble import HOST, Ensemble, four_letters
 from members import ReadMember, wait_for_rest
-from observed import Observed
+from observed_group import Observed
 from servers import Sandbox, pause, resume
 from support import fresh_name, wait_until
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from consuming import members
+from consume_processes import members
 from ensemble import four_letters
 from members import wait_for_rest
-from observed import Held, Observed
+from observed_group import Held, Observed
 from session_expiry import expire_session
 from support import wait_until
 from tcp_proxy import TcpProxy

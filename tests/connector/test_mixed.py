@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mixed import MIXES, run_mixed
+from mixed_group import MIXES, run_mixed
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from export_points import Export, Points, at, points_of
 from exports import files_in, messages_in, mismatches_of, nothing_in, published_in
-from hiding import CLOSED
+from hidden_groups import CLOSED
 from topics import delete_topic
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli import run
-from documented import run_examples
+from documented_examples import run_examples
 from exports import files_in, messages_in, problems, published_in
 from lines import names
 from pyspark.sql import SparkSession

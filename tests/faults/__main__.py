@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mixed import MIXES
+from mixed_group import MIXES
 
 from faults.group import environment_seed
 from faults.mixed_run import run_cycles

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from mixed import MIXES, SESSION, MixedGroup
+from mixed_group import MIXES, SESSION, MixedGroup
 from servers import Sandbox
 from session_expiry import expire_session
 from support import fresh_name, wait_until

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from group_changes import Manager
-from grouping import joined
+from group_nodes import joined
+from guarded_changes import Build, Meddler, P, register, values
 from lines import names
-from writing import Build, Meddler, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets

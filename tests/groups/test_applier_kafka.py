@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from group_changes import Manager
+from guarded_changes import Build, P, register, values
 from lines import names
-from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets

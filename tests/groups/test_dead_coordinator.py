@@ -11,7 +11,7 @@ from typing import NamedTuple
 import orjson
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import commit_in_kafka, joined
+from group_nodes import commit_in_kafka, joined
 from lines import names
 from servers import Sandbox, pause
 from support import numbered, wait_until

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
+from guarded_changes import Build, Meddler, P, plan, values
 from lines import names
 from resets import Resetter
 from support import wait_until
 from tcp_proxy import TcpProxy
-from writing import Build, Meddler, P, plan, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings

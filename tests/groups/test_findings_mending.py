@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from advised import type_in
+from advised_commands import type_in
 from broken_groups import Maker, take_snapshot
-from grouping import commit_in_kafka
-from judged import judged, lines, serious
+from group_nodes import commit_in_kafka
+from judged_groups import judged, lines, serious
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

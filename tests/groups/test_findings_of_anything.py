@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import DAY, NOW, SECOND, THEN, lines
+from judged_groups import DAY, NOW, SECOND, THEN, lines
 from support import scaled
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset

@@ -12,7 +12,7 @@ import typer
 from broken_groups_by_hand import ALONE
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import (
+from judged_groups import (
     GROUP,
     codes,
     found,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from cli import run
-from grouping import Groups, static
+from group_nodes import Groups, static
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

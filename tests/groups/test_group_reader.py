@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
+from group_nodes import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
 from lines import names
 from topics import delete_topic
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from grouping import Groups, joined, static
+from group_nodes import Groups, joined, static
 from members import ReadMember, wait_for_rest
 from support import wait_until
 

@@ -11,8 +11,8 @@ from itertools import count
 from types import FrameType, ModuleType
 from typing import Any
 
+from guarded_changes import Build, P, commit, plan, values
 from resets import TIMEOUT, Kept
-from writing import Build, P, commit, plan, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

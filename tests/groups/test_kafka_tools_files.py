@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from grouping import commit_in_kafka
-from writing import Build, P, values
+from group_nodes import commit_in_kafka
+from guarded_changes import Build, P, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

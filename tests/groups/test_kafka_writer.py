@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from guarded_changes import commit
 from lines import names
 from resets import TIMEOUT, Kept
-from writing import commit
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from grouping import Groups
+from group_nodes import Groups
 from lines import names
 
 from zkgroup.clients.kafka import message_times

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from mirroring import Cluster, mirror
+from mirrored_clusters import Cluster, mirror
 from support import fresh_name, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import commit_in_kafka
+from group_nodes import commit_in_kafka
 from servers import Sandbox, pause, resume
 from support import numbered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from grouping import HOSTILE, Groups, static
+from group_nodes import HOSTILE, Groups, static
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from grouping import Groups, commit_in_kafka, joined, static
+from group_nodes import Groups, commit_in_kafka, joined, static
 from lines import names
 from topics import add_partitions
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from guarded_changes import Build, Meddler, P, register, values
 from lines import names
-from writing import Build, Meddler, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 
 import pytest
-from advised import type_in
+from advised_commands import type_in
 from cli import run
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import judged, lines
+from judged_groups import judged, lines
 from members import owners
 from support import wait_until
 

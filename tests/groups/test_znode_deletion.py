@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from guarded_changes import Build, Meddler, P, register, values
 from tcp_proxy import TcpProxy
-from writing import Build, Meddler, P, register, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from guarded_changes import Build, Meddler, P, plan, register, values
 from lines import names
 from session_expiry import expire_session
 from tcp_proxy import TcpProxy
-from writing import Build, Meddler, P, plan, register, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from writing import Build, Meddler, P, plan, register, seen, values
+from guarded_changes import Build, Meddler, P, plan, register, seen, values
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes.change_reports import WriteReport

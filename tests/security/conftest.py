@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from secured import MESSAGES, TOPIC, Secured
+from secured_sandbox import MESSAGES, TOPIC, Secured
 from servers import Sandbox
 from support import fresh_name
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from documented import run_examples
+from documented_examples import run_examples
 from lines import names
 from servers import Sandbox
 from support import fresh_name, wait_until

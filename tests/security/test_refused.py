@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli import run
 from lines import names
-from secured import MESSAGES, TOPIC, WRONG, Secured
+from secured_sandbox import MESSAGES, TOPIC, WRONG, Secured
 from tls_proxy import TlsProxy
 
 from zkgroup.clients.connection_security import ConnectionFailure, FailureCause

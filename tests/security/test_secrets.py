@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from cli import ZKGROUP, environment, run
-from secured import MESSAGES, TOPIC, Secured
+from secured_sandbox import MESSAGES, TOPIC, Secured
 from support import fresh_name
 
 from zkgroup.protocol import znodes

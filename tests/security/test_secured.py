@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run
 from lines import names
-from secured import MESSAGES, TOPIC, WRONG, Secured
+from secured_sandbox import MESSAGES, TOPIC, WRONG, Secured
 from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import Groups, commit_in_kafka, static
+from group_nodes import Groups, commit_in_kafka, static
 from lines import names
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from cli import run
-from grouping import Groups, static
+from group_nodes import Groups, static
 from lines import names
 from screen import Screen
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli import run, run_on_terminal
-from grouping import Groups, commit_in_kafka, joined, static, tree, white_list
+from group_nodes import Groups, commit_in_kafka, joined, static, tree, white_list
 from lines import names
 from support import wait_until
 

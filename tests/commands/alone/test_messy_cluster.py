@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from advised import type_in
+from advised_commands import type_in
 from broken_groups import Maker
 from cli import run
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from typing import Final
 
-from grouping import static
+from group_nodes import static
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
