@@ -69,11 +69,17 @@ def test_an_expired_session_is_a_pause(
         (member,) = members(registry, group)
         (stat,) = registry.read([Exists(znodes.member_id(group, member))])
         assert isinstance(stat, Stat)
-        expire_session(cluster.address, stat.owner)
-        wait_until(lambda: names(run.said, "warning", member), what="it says that its session has ended")
+        expired = stat.owner
+        expire_session(cluster.address, expired)
+
+        def has_joined_again() -> bool:
+            (node,) = registry.read([Exists(znodes.member_id(group, member))])
+            return isinstance(node, Stat) and node.owner != expired
+
+        wait_until(has_joined_again, what="it is registered by another session")
         fill(topic, 50, 2)
         printed = run.wait_for_lines(150)
-        assert run.stop(signal.SIGINT) == 130
+        assert run.stop(signal.SIGINT) == 130, run.said
     assert sorted(printed) == sorted([f"m{i:06d}" for i in range(100)] + [f"m{i:06d}" for i in range(50)])
     assert sum(committed(registry, group).values()) == 150
     assert all(names(line, "warning", member) for line in run.said.splitlines())

@@ -213,13 +213,25 @@ def test_one_reading_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         writer.close()
         return answer
 
+    class Counting(MetricsServer):
+        """Counts the requests that it has."""
+
+        asked = 0
+
+        async def _response(self, request: bytes) -> bytes:
+            self.asked += 1
+            return await super()._response(request)
+
     async def talk() -> None:
-        async with MetricsServer(read).listening("127.0.0.1", 0) as (address,):
+        server = Counting(read)
+        async with server.listening("127.0.0.1", 0) as (address,):
             monkeypatch.setattr(_metrics_server, "MAX_WAIT", 0.2)
             assert (await get(address)).startswith("HTTP/1.1 503 ")
             monkeypatch.setattr(_metrics_server, "MAX_WAIT", 30.0)
             together = [asyncio.create_task(get(address)) for _ in range(20)]
-            await asyncio.sleep(0.2)
+            async with asyncio.timeout(20):
+                while server.asked < 21:
+                    await asyncio.sleep(0.01)
             may_end.release()
             answers = await asyncio.gather(*together)
             assert all("\r\n\r\nmetric 0\n" in answer for answer in answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lines import names
 
@@ -104,6 +104,7 @@ any_point = st.builds(
 
 
 @settings(max_examples=60)
+@example([HistoryPoint(0, 1, None, 0, None, 5e-324, None, ())], "")  # below it no power of ten is
 @given(st.lists(any_point, min_size=1, max_size=20), st.text(st.characters(codec=None), max_size=100))
 def test_a_picture_of_anything_is_xml(points: list[HistoryPoint], group: str) -> None:
     """Whatever the numbers, and the name."""

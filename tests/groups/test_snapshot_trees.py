@@ -16,7 +16,7 @@ from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.snapshot_defects import notes, ownership_defects
 from zkgroup.groups.snapshot.table_rows import group_row, member_rows, owner_rows, partition_rows
-from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result, Stat
+from zkgroup.protocol.operations import Children, Code, Exists, Failure, Get, Node, Op, Result, Stat
 
 Tree = dict[str, bytes]
 CLOSED = b"may not be read"
@@ -36,11 +36,13 @@ class Table:
 
     def read(self, ops: Iterable[Op]) -> list[Result]:
         """Reads only: anything else is a mistake."""
-        return [self._answer(cast("Get | Children", op)) for op in ops]
+        return [self._answer(cast("Get | Children | Exists", op)) for op in ops]
 
-    def _answer(self, op: Get | Children) -> Result:
-        assert isinstance(op, Get | Children)
+    def _answer(self, op: Get | Children | Exists) -> Result:
+        assert isinstance(op, Get | Children | Exists)
         assert re.fullmatch(r"(/[^/]+)+", op.path)
+        if isinstance(op, Exists):
+            return Stat(1, 2, 3, 4, 5, 6) if op.path in self.nodes else None
         if op.path not in self.nodes:
             return Failure(Code.NO_NODE)
         if self.nodes[op.path] == CLOSED:

@@ -56,8 +56,8 @@ def utc_text(millis: int, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def round_top(value: float) -> float:
-    """The end of an axis from 0: the least round number that is not below ``value``; 1 for 0."""
-    if value <= 0:
+    """The end of an axis from 0: the least round number that is not below ``value``; 1 for 0, and for next to it."""
+    if value < 1e-300:  # powers of ten end there
         return 1.0
     power = 10.0 ** floor(log10(value))
     return next(power * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15) if power * factor >= value)
