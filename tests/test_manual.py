@@ -84,7 +84,7 @@ def test_help_is_made_for_80_columns(page: Page) -> None:
     assert lines[start : start + len(page.examples) + 1] == [*(f"  {example}" for example in page.examples), ""]
 
 
-def test_nothing_that_is_said_names_a_page_of_the_sources() -> None:
+def test_no_message_names_a_page_of_the_sources() -> None:
     """Who has installed the wheel has no docs/: help, errors and findings name what is there."""
     said = [text for page in PAGES for text in (page.purpose, *page.paragraphs)]
     said += [what for page in PAGES for _, rows in page.sections for _, what in rows]

@@ -151,7 +151,7 @@ def test_many_threads_may_read(root: Registry) -> None:
     assert found == [500] * 8
 
 
-def test_what_became_of_a_change_is_said_of_its_own_error_alone() -> None:
+def test_what_became_of_a_change_is_reported_of_its_own_error_alone() -> None:
     """The failure of a connection is the answer to every request after it, and stays as it was."""
     registry = Registry(ZooKeeperSettings("127.0.0.1:1"))
     refused = ConnectionFailure(FailureCause.LOGIN_REFUSED, "it refuses the user", "check it", is_final=False)

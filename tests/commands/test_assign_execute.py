@@ -206,7 +206,7 @@ def test_scala_members_rebalance(
         assert [owners(registry, group)] == before
 
 
-def test_a_group_that_gave_up_is_mended(
+def test_a_group_that_gave_up_is_repaired(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     """A Scala member whose attempts all failed stays registered and reads nothing, even when the way is free

@@ -50,7 +50,7 @@ def test_groups_that_are_not_there(
     assert (reset.returncode, names(reset.stderr, "warning", group)) == (0, True)
 
 
-def test_an_offset_that_may_not_be_read_is_not_mended(
+def test_an_offset_that_may_not_be_read_is_not_repaired(
     cluster: Sandbox, registry: Registry, unique: Callable[[str], str], make_topic: Callable[..., str]
 ) -> None:
     """--save names the credentials that are missing, and not a reset that would be refused as well."""

@@ -96,7 +96,7 @@ def test_what_the_other_group_has_is_kept(cluster: Sandbox, registry: Registry, 
     assert values(registry, other, P("t", 0), P("u", 0)) == [5, 6]
 
 
-def test_who_is_at_work(cluster: Sandbox, registry: Registry, second: Registry, make_group: Build) -> None:
+def test_an_active_group(cluster: Sandbox, registry: Registry, second: Registry, make_group: Build) -> None:
     """The group that is copied may be, with a warning; the one that is written may not: exit code 5, no backup."""
     group, other = make_group({P("t", 0): 5}), make_group()
     register(second, group)
@@ -204,7 +204,7 @@ def test_options_that_contradict_each_other(make_group: Build, tmp_path: Path) -
     assert (result.returncode, file.read_text()) == (5, "precious")
 
 
-def test_a_group_at_work_in_the_other_store(
+def test_a_group_active_in_the_other_store(
     cluster: Sandbox,
     registry: Registry,
     kafka: KafkaSettings,

@@ -69,7 +69,7 @@ def test_a_group_goes_and_its_offsets_can_come_back(
     assert values(registry, group, P("t", 0), P("t", 1)) == [5, 6]
 
 
-def test_a_group_that_is_at_work(cluster: Sandbox, registry: Registry, second: Registry, make_group: Build) -> None:
+def test_an_active_group(cluster: Sandbox, registry: Registry, second: Registry, make_group: Build) -> None:
     """Refused with exit code 5, its members named, no backup written; the plan says so, too."""
     group = make_group({P("t", 0): 5})
     register(second, group, "host-1411294187842-ab12cd34")

@@ -42,7 +42,7 @@ EXACT = {ONE: Counts(5, 5, 0, 4), TWO: Counts(2, 2, 2, 3)}
 
 
 @given(st.lists(st.sampled_from([*ALL, (ONE, 5), (TWO, 0), (TopicPartition("x", 0), 0)]), max_size=20))
-def test_reading_is_judged_message_by_message(printed: list[tuple[TopicPartition, int]]) -> None:
+def test_reading_is_checked_message_by_message(printed: list[tuple[TopicPartition, int]]) -> None:
     """Missing, repeated and unheard of messages are counted as reading each message would."""
     assert check_reading(RANGES, printed) == ReadingCheck(
         expected=messages(RANGES),

@@ -297,7 +297,7 @@ def test_a_mismatch_is_refused_with_both_positions_and_a_ready_command_for_each_
          "--group g --to /o --conf 'a.access.key=…' --conf 'b=1 2' t"),
     ],
 )  # fmt: skip
-def test_commands_for_answers_say_all_that_was_said(
+def test_commands_for_answers_name_all_that_was_given(
     words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever it was, but secrets; what means a destination with one in it is no destination."""

@@ -176,7 +176,7 @@ def test_a_group_in_kafka_alone(
     assert names(stderr, f"'{group}'", "ZooKeeper", cluster.address)
 
 
-def test_what_is_wrong_is_said_and_the_rest_shown(cluster: Sandbox, groups: Groups, topic: str) -> None:
+def test_what_is_wrong_is_reported_and_the_rest_shown(cluster: Sandbox, groups: Groups, topic: str) -> None:
     """An offset that is none, and partitions that are gone, are warnings: on stderr, alike ones together."""
     group = groups.make(offsets={(topic, 0): b"abc", (topic, 1): 5, ("never", 0): 1, ("never", 1): 2, ("never", 4): 2})
     code, rows, stderr = offsets(cluster, group)

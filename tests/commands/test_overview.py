@@ -25,7 +25,7 @@ def inspected(groups: Iterable[tuple[str, GroupSnapshot]]) -> Sequence[Inspectio
     return worst_first(inspect(replace(snapshot, group=name)) for name, snapshot in groups)
 
 
-def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_reported_of_many_groups_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A thousand groups with the same warning are a line each and one finding; what only one has is reported."""
     away = replace(inactive(), warnings=(AWAY,))
     lost = having(ALONE, 1, log_start=60)

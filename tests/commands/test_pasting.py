@@ -135,7 +135,7 @@ def test_what_is_advised_is_for_the_cluster_that_was_asked(
     assert isinstance(left, Stat)
 
 
-def test_what_is_said_of_many_groups_names_the_cluster(
+def test_what_is_reported_of_many_groups_names_the_cluster(
     cluster: Sandbox, registry: Registry, unique: Callable[[str], str]
 ) -> None:
     """With ``--all`` a remedy is said once for groups that are alike, with the commands for the first of them, and with

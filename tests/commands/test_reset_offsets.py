@@ -311,7 +311,7 @@ def test_without_zookeeper(
     assert (result.returncode, names(result.stderr, "ZooKeeper", "--zookeeper")) == (2, True)
 
 
-def test_malformed_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+def test_malformed_offsets_are_shown_and_repaired(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
     """A node that has no number says so in the note, and gets one."""
     in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"malformed"))
     args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-offset", "5", "--execute")
@@ -343,7 +343,7 @@ def test_malformed_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: 
         (["--undo", "absent"], 2, ["absent", "No such file or directory"]),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_what_is_wrong_is_reported_in_one_line(
     cluster: Sandbox, in_zookeeper: Kept, topic: str, args: list[str], code: int, facts: list[str]
 ) -> None:
     """Wrong usage is exit 2, what does not exist exit 4, each one line that names it; nothing is changed."""

@@ -72,6 +72,6 @@ def test_who_wants_less_or_more_gets_no_such_line(inspect: tuple[str, ...], opti
     assert ERASED not in shown
 
 
-def test_off_a_terminal_nothing_is_said(inspect: tuple[str, ...]) -> None:
+def test_off_a_terminal_nothing_is_printed(inspect: tuple[str, ...]) -> None:
     """Logs of cron get no such lines."""
     assert run(*inspect).stderr == ""

@@ -258,7 +258,9 @@ def test_ends_are_reported_on_request(cluster: Sandbox, make_topic: Make, unique
         assert sorted(stream.positions.values()) == [0, 5, 5]
 
 
-def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make_topic: Make, unique: Unique) -> None:
+def test_what_cannot_work_is_reported_before_anything_is_done(
+    cluster: Sandbox, make_topic: Make, unique: Unique
+) -> None:
     """No group, no streams, joining twice, committing before joining; nothing needs a server."""
     topic = make_topic(1)
     with pytest.raises(UsageError, match=r"\bgroup\.id\b"):

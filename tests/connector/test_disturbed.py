@@ -106,7 +106,7 @@ def test_a_clock_that_jumps_ahead(registry: Registry, observed: Observed, second
 
 
 @pytest.mark.parametrize("left", [4, 1])
-def test_a_topic_made_again_with_other_partitions_while_it_is_read(
+def test_a_topic_recreated_with_other_partitions_while_it_is_read(
     cluster: Sandbox,
     registry: Registry,
     make_topic: Callable[..., str],

@@ -83,7 +83,7 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for(
         member.wait_for(values(fill(topic, 10, 2)))
 
 
-def test_a_topic_made_again_is_out_of_range_and_reset(
+def test_a_recreated_topic_is_out_of_range_and_reset(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
     """Recreated while owned: the stored offsets lie beyond the new log, and ``smallest`` reads it all."""

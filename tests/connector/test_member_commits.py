@@ -100,7 +100,7 @@ def test_an_offset_node_is_written_only_when_it_moves(
     assert nodes[0].stat.version <= 1
 
 
-def test_a_malformed_offset_node_holds_back_its_partition_until_it_is_mended(
+def test_a_malformed_offset_node_holds_back_its_partition_until_it_is_repaired(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node is named and left as it is, the other partitions are read."""

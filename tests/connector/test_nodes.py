@@ -24,7 +24,7 @@ Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
-def test_an_id_deleted_by_hand_is_made_again(
+def test_an_id_deleted_by_hand_is_recreated(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
     """The member notices, registers again, and goes on reading in the same session."""

@@ -117,7 +117,7 @@ def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     assert not driven.driver.can_deliver()
 
 
-def test_a_write_that_was_decided_on_under_a_lease_is_not_begun_past_it() -> None:
+def test_a_write_that_was_decided_on_under_a_lease_is_not_started_past_it() -> None:
     """Between the decision and the sending the process may have been stopped, or have waited for who reads its log: the
     write is not sent, and begins again as after a lost connection. What only reads, or asks for a sign of life, is."""
     driven = DrivenByHand()

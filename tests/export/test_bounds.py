@@ -59,7 +59,7 @@ def test_times_and_offsets_bound_an_export(
     assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
 
 
-def test_what_an_end_does_not_name_is_begun(
+def test_what_an_end_does_not_name_is_started(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     committed: Committed,
 ) -> None:  # fmt: skip

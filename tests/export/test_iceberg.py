@@ -433,7 +433,7 @@ def test_by_the_command_into_a_named_catalog(
     assert (done.returncode, names(done.stderr, out, "--format iceberg --catalog lakehouse.raw")) == (5, True)
 
 
-def test_names_that_no_table_has_are_said(
+def test_names_that_no_table_has_are_reported(
     cluster: Sandbox, registry: Registry, fill: Callable[..., object], unique: Callable[[str], str],
     table_export: Export, tmp_path: Path,
 ) -> None:  # fmt: skip

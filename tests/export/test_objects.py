@@ -142,7 +142,7 @@ def kind(request: Request) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("harm", ["refuse", "lose", pytest.param("stall", marks=pytest.mark.long)])
-def test_a_request_that_fails_once_is_made_again(
+def test_a_request_that_fails_once_is_retried(
     to_store: Export, filled: str, unique: Callable[[str], str], is_complete: Callable[..., None],
     proxy: HarmfulProxy, harm: Harm, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

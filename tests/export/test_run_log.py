@@ -333,7 +333,7 @@ def test_what_was_written_and_never_decided_is_kept(
     assert len(messages_in(tmp_path / "out")) == 40
 
 
-def test_of_what_the_same_export_reads_again_nothing_is_said(
+def test_what_the_same_export_reads_again_is_not_reported(
     in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
 ) -> None:
     """Killed between its record and its decision, a run is no news once the next one has its messages."""

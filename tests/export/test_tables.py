@@ -485,7 +485,7 @@ def test_a_rollback_while_an_export_runs_is_refused(lake: TableLake, point: str)
     assert problems(lake.destination) == []
 
 
-def test_a_rollback_before_a_run_is_finished_is_said_at_once(lake: TableLake) -> None:
+def test_a_rollback_before_a_run_is_finished_is_reported_at_once(lake: TableLake) -> None:
     """Committed to the table, killed, and rolled back: the export that finishes it says so, and the next one asks."""
 
     def stop(passed: str) -> None:

@@ -223,7 +223,7 @@ def test_an_offset_that_is_none_hides_nothing_of_the_files(
 
 
 @pytest.mark.parametrize(("offset", "answer"), [(12, "lake"), (47, "lake"), (47, "group")])
-def test_what_is_advised_for_a_group_that_was_moved_mends_it(
+def test_what_is_advised_for_a_group_that_was_moved_repairs_it(
     exported: tuple[Destination, str, str], in_process: Callable[..., list[PartitionSummary]],
     fill: Callable[..., object], commit: Callable[..., None], cluster: Sandbox, offset: int, answer: OnMismatch,
 ) -> None:  # fmt: skip

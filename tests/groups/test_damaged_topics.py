@@ -98,7 +98,7 @@ def test_a_member_reads_on_and_its_group_is_sound(
 
 @pytest.mark.long  # the short one is in test_findings
 @pytest.mark.parametrize("release", ["1.1.1", "0.9.0.1"])
-def test_a_member_that_fails_on_it_is_said_to(
+def test_a_member_that_fails_on_it_is_reported(
     release: str, group: Callable[[bytes], tuple[str, str, str]], cluster: Sandbox, registry: Registry
 ) -> None:
     """That the damaged topic stops the members is said first; no other finding advises a rebalance."""

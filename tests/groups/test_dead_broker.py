@@ -65,7 +65,7 @@ def crippled() -> Iterator[Crippled]:
         yield Crippled(sandbox, registry, kafka, frozenset(dead))
 
 
-def test_a_look_waits_once(crippled: Crippled) -> None:
+def test_a_snapshot_waits_once(crippled: Crippled) -> None:
     """All questions together take the one time-out (and what the last one gets at least): logs, coordinators, and which
     groups there are."""
     for snapshot in (
@@ -109,7 +109,7 @@ def test_a_sum_over_a_part_is_not_given_as_the_whole(crippled: Crippled) -> None
     )
 
 
-def test_a_group_that_may_be_there_is_not_said_to_be_none(crippled: Crippled) -> None:
+def test_a_group_that_may_be_there_is_not_reported_as_none(crippled: Crippled) -> None:
     """A group in Kafka whose coordinator does not answer is not known, which is another exit code than that there is
     none; one whose coordinator answers is shown. Neighbours in hash codes have different coordinators here."""
     errors: list[UnreachableError] = []

@@ -163,7 +163,7 @@ def test_groups_that_are_not_listed_are_missed(cluster: Cluster) -> None:
     assert cluster.offsets(cluster.both) == [b"10", None]
 
 
-def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
+def test_what_could_not_be_diagnosed_is_not_called_right(cluster: Cluster) -> None:
     """A group of which only ZooKeeper's half is known is no group without a finding; one whose coordinator lives is
     judged as ever, since what no server reports of is not its own."""
     code, _, err = cluster.run("inspect-group", cluster.both, "--verify")

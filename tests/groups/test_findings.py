@@ -126,7 +126,7 @@ def test_a_clock_that_is_behind_zookeepers() -> None:
     assert "partition-without-owner" in codes(replace(UNREAD, taken_at=THEN - DAY, last_change=NOW))
 
 
-def test_an_earlier_look_dates_what_left_no_time() -> None:
+def test_an_earlier_snapshot_dates_what_left_no_time() -> None:
     """A member that left changes who is there, and no time: with a snapshot of five seconds ago it is a rebalance."""
     before = replace(TWO, taken_at=NOW - 5 * SECOND)
     left = group(TWO.members[:1], [owned("orders", n, None) for n in range(4)])
@@ -134,7 +134,7 @@ def test_an_earlier_look_dates_what_left_no_time() -> None:
     assert codes(left, before) & {"partition-without-owner", "rebalance-in-progress"} == {"rebalance-in-progress"}
 
 
-def test_a_gap_in_two_looks_is_none_of_a_rebalance() -> None:
+def test_a_gap_in_two_snapshots_is_none_of_a_rebalance() -> None:
     """A group that rebalances without end has its gaps reported: what nobody owned 30 s ago either is unread."""
     now, before = having(UNREAD, 0, since=JUST_NOW), replace(UNREAD, taken_at=NOW - 30 * SECOND)
     assert found(now, "partition-without-owner", before).severity == "critical"

@@ -14,7 +14,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 
 
-def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> None:
+def test_what_remedies_advise_repairs(maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> None:
     """One group with much that may be wrong with offsets: when what the findings advise has been typed, none of it is
     left."""
     topic, again = maker.orders, maker.again[0]
@@ -41,7 +41,7 @@ def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Re
 
 
 @pytest.mark.parametrize(("to", "offset"), [("kafka", 5), ("zookeeper", 8)])
-def test_what_is_advised_for_stores_that_contradict_each_other_mends(
+def test_what_is_advised_for_stores_that_contradict_each_other_repairs(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, to: str, offset: int
 ) -> None:
     """Whosever offset is taken, the command makes both stores say the same."""
@@ -70,7 +70,7 @@ def test_what_is_wrong_in_one_store_is_set_from_the_other(
     assert [(p.committed("zookeeper"), p.committed("kafka")) for p in now.partitions] == [(5, 5), (6, 6)]
 
 
-def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
+def test_what_is_advised_for_a_topic_with_fewer_partitions_repairs(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
     """The offset of the partition that is gone, and no other of its topic."""
@@ -98,7 +98,7 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]
 
 
-def test_what_is_advised_for_nodes_that_no_session_holds_mends(
+def test_what_is_advised_for_nodes_that_no_session_holds_repairs(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
     """Owners and registrations, readable or not, next to a living member and without one."""

@@ -171,7 +171,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
 
 @settings(max_examples=scaled(200))
 @given(snapshots(), st.none() | snapshots(), st.booleans())
-def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
+def test_whatever_there_is_can_be_diagnosed(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is
     there, says something and advises something, but no rebalance that would be refused; the order is by severity, and
     the same for the same snapshot."""

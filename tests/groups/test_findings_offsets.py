@@ -30,7 +30,7 @@ from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol.znodes import ESCAPED_TWICE
 
 
-def test_who_has_just_begun_has_nothing_to_commit() -> None:
+def test_who_has_just_started_has_nothing_to_commit() -> None:
     """A partition that was claimed a minute ago without an offset is worth a note, not a warning."""
     finding = found(having(ALONE, 1, stored=None, since=NOW - 60 * SECOND), "partition-without-offset")
     assert finding.severity == "info"
@@ -67,7 +67,7 @@ def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:
         (group((), [], last_change=NOW - 30 * DAY), None, "leftover-group"),
     ],
 )
-def test_what_kafka_may_know_is_not_said_to_be_missing(
+def test_what_kafka_may_know_is_not_reported_missing(
     snapshot: GroupSnapshot, earlier: GroupSnapshot | None, code: str
 ) -> None:
     """An offset, a commit or a member may be in the half that no server reports of: that there is none is not
@@ -100,7 +100,7 @@ def test_an_offset_at_either_end_of_the_log_lies_in_it() -> None:
     assert judged(having(having(ALONE, 0, stored=stored(10)), 1, stored=stored(100))) == []
 
 
-def test_nothing_is_said_of_logs_that_are_not_known() -> None:
+def test_nothing_is_reported_of_logs_that_are_not_known() -> None:
     """Without log ends nothing is beyond them."""
     assert judged(having(ALONE, 1, log_start=None, log_end=None)) == []
 

@@ -146,7 +146,7 @@ def test_a_stopped_group_gets_no_advice_to_rebalance() -> None:
         assert (names(remedy.text, "g_bad"), remedy.commands) == (True, ())
 
 
-def test_a_look_that_is_incomplete_names_all_that_is_unknown() -> None:
+def test_an_incomplete_snapshot_names_all_that_is_unknown() -> None:
     """Ten thousand partitions of which brokers tell nothing are one subject, and each reason is given once."""
     partitions = [
         owned(
@@ -250,7 +250,7 @@ def test_a_remedy_leaves_the_good_offset_of_two_alone(code: str, kept: dict[str,
     assert len(re.findall(r"zkgroup reset-offsets g --topic orders:1 --to-[a-z]+", remedy)) == 1
 
 
-def test_offsets_that_are_wrong_in_different_stores_are_mended_one_by_one() -> None:
+def test_offsets_that_are_wrong_in_different_stores_are_repaired_one_by_one() -> None:
     """A command for each, since one option cannot be right for both; what the other store has is taken over where it
     is right."""
     both = having(having(inactive(4), 0, kafka=kafka(600)), 1, stored=stored(500), kafka=kafka(55))

@@ -111,7 +111,7 @@ def test_a_healthy_group_of_one_foreign_client_is_healthy(
     assert [dict(member.streams) for member in snapshot.members] == [wanted, wanted]
 
 
-def test_with_a_member_of_the_scala_consumer_it_is_judged_as_that_reads_it(
+def test_with_a_member_of_the_scala_consumer_it_is_diagnosed_as_that_reads_it(
     registry: Registry, kafka: KafkaSettings, groups: Groups, client: Client, topics: tuple[str, str]
 ) -> None:
     group = make(groups, client, topics, {"@_scala-1411294187842-0c": static({topics[0]: 1})})

@@ -37,7 +37,7 @@ def topic(make_topic: MakeTopic, fill: Fill) -> str:
     return name
 
 
-def test_unreadable_offsets_are_mended(
+def test_unreadable_offsets_are_repaired(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
 ) -> None:
     """A node that has no offset gets one; the backup keeps what it held, and an undo puts that back."""

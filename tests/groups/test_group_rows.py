@@ -203,7 +203,7 @@ def test_very_many_partitions_are_counted() -> None:
     assert names(line, "t-0", "t-8", 4995, "no answer")
 
 
-def test_what_is_not_known_of_many_groups_is_said_once() -> None:
+def test_what_is_not_known_of_many_groups_is_reported_once() -> None:
     """One line for each cause, with the first few groups and how many there are; a single one is named, as it is, and
     other warnings come once."""
     silent, away = "no answer within 5 s", "Broker: Coordinator not available"

@@ -53,7 +53,7 @@ def hiding(
 
 
 @pytest.mark.parametrize("part", [None, *PARTS])
-def test_what_may_not_be_read_is_not_judged(
+def test_what_may_not_be_read_is_not_diagnosed(
     part: str | None,
     hiding: Callable[[str | None], tuple[str, str, str]],
     registry: Registry,
@@ -130,7 +130,7 @@ def test_nobody_plans_for_members_that_may_not_be_seen(
 @pytest.mark.parametrize(
     ("part", "owners", "inspect"), [("group", 0, 0), ("ids", 1, 1), ("owners", 1, 1), ("offset", 0, 1)]
 )
-def test_not_judged_is_not_wrong(
+def test_undiagnosed_is_not_wrong(
     part: str,
     owners: int,
     inspect: int,

@@ -125,7 +125,7 @@ def doing(registry: Registry, group: str) -> str:
         for told in itertools.product(SEEN, RELEASES)
     ],
 )
-def test_what_members_do_is_what_is_said(
+def test_what_members_do_is_what_is_reported(
     case: str,
     release: str,
     private: tuple[Sandbox, Registry],

@@ -269,7 +269,7 @@ def test_timestamps_tell_equal_messages_apart() -> None:
     assert located(source, 9, retimed) == Position(None, reason="absent")
 
 
-def test_what_recurs_is_told_by_a_message_that_does_not() -> None:
+def test_what_recurs_is_identified_by_a_message_that_does_not() -> None:
     """A run of equal messages: the others place it, where the mirror has copied all of it."""
     source = [*S[:5], *[printed("ping")] * 8, *S[5:]]
     assert located(source, 9, source) == Position(100)

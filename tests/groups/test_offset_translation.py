@@ -69,7 +69,7 @@ def test_each_offset_is_at_the_very_message(oldest: Cluster, newest: Cluster, us
 
 
 @pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
-def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, direction: str) -> None:
+def test_a_mirror_that_lags_or_has_started_late(oldest: Cluster, newest: Cluster, direction: str) -> None:
     """What is not there yet, or never was, is not found; what is there next to it is."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
     topic, to_topic = source.topic(numbered(600)), target.topic()

@@ -123,7 +123,7 @@ def test_a_negative_number_is_no_offset(
         wait_until(lambda: [data(registry, group, topic, n) for n in range(2)] == [b"10", b"10"], 60, "it reads all")
 
 
-def test_many_numbers_are_mended_by_one_command(
+def test_many_numbers_are_repaired_by_one_command(
     stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
     """Where they differ, each stays what it is; an offset that is fine is not touched."""

@@ -341,7 +341,7 @@ def explained(variant: Variant, members: Members, partitions: Partitions) -> Str
         (RANGE, "roundrobin", "1.0", NEW.variant),
     ],
 )
-def test_what_is_not_said_comes_from_the_live_owners(
+def test_what_is_not_given_comes_from_the_live_owners(
     live: Choice, strategy: Strategy | None, release: str | None, expected: Variant
 ) -> None:
     """Strategy and release as given; what is not given is what explains the owners best."""

@@ -249,7 +249,7 @@ def test_any_race_with_a_registration_has_one_winner(
     assert min(outcomes.values()) > 0, f"no race: {outcomes}"
 
 
-def test_many_groups_go_at_one_go_each_judged_by_itself(
+def test_many_groups_go_at_one_go_each_checked_by_itself(
     registry: Registry, second: Registry, make_group: Build
 ) -> None:
     """Hundreds in a few rounds; one that came alive and one that was written to stay, and say why."""

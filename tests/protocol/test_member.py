@@ -185,7 +185,7 @@ def test_ten_events_cause_one_rebalance() -> None:
     assert member.member.counters.rebalances <= before + 2
 
 
-def test_our_id_deleted_by_hand_is_made_again() -> None:
+def test_our_id_deleted_by_hand_is_recreated() -> None:
     """The Scala consumer keeps its owner nodes then and reads nothing; we register again."""
     world, member = settled_member()
     world.delete(znodes.member_id(GROUP, "m1"))

@@ -60,7 +60,7 @@ def test_a_read_that_found_a_loss_leaves_all_it_read_in_doubt() -> None:
     assert holdings.release() == ([A, B], set())
 
 
-def test_a_release_that_is_begun_again_is_sure_of_nothing() -> None:
+def test_a_release_that_is_restarted_is_sure_of_nothing() -> None:
     """After an interruption nobody knows which of the deletes were applied."""
     holdings = watched()
     assert holdings.release()[1] == {A, B}

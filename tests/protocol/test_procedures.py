@@ -360,7 +360,7 @@ def test_watch_gone_tells_who_is_left() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.NO_AUTH, Code.OTHER])
-def test_what_zookeeper_refuses_is_said(code: Code) -> None:
+def test_what_zookeeper_refuses_is_reported(code: Code) -> None:
     """Missing rights end the member with an error that says what was refused."""
     procedure = do.read_registry("g", "me", MINE, "range", 1, exclude_internal=True, internal=INTERNAL_TOPICS)
     ops = next(procedure)

@@ -154,7 +154,7 @@ def test_stale_replies_find_nobody() -> None:
     assert talk.zookeeper.idle
 
 
-def test_what_was_begun_in_one_session_is_not_begun_in_the_next() -> None:
+def test_what_was_started_in_one_session_is_not_started_in_the_next() -> None:
     """Operations belong to a session: nothing of it is carried over."""
     talk = Talk()
     talk.run(WRITE)

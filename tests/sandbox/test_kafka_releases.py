@@ -157,7 +157,7 @@ def test_reason_in_ivys_output(output: str, facts: tuple[str, ...]) -> None:
     assert ("org.x" in reason) == ("org.x" in "".join(facts))
 
 
-def test_a_missing_extra_can_be_installed_as_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_can_be_installed_as_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is on no index: the remedy names the extra, which there is, and the clone it comes from."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"-m pip install 'zkgroup\[sandbox\]'"):

@@ -100,7 +100,7 @@ def test_a_cluster_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandb
     assert find(sandbox.name) is None
 
 
-def test_a_deleted_topic_is_gone_and_can_be_made_again(cluster: Sandbox, unique: Callable[[str], str]) -> None:
+def test_a_deleted_topic_is_gone_and_can_be_recreated(cluster: Sandbox, unique: Callable[[str], str]) -> None:
     """Deletion is waited for: a topic of the same name is new and empty."""
     topic, settings = unique("topic"), KafkaSettings(cluster.bootstrap)
     with cluster.registry() as registry:

@@ -156,7 +156,7 @@ def test_a_group_that_goes_back_or_falls_behind_is_reported(
     assert "catch_up" not in data, "its slowest partition never does"
 
 
-def test_all_groups_are_judged_in_one_run(check: Check, groups: Groups, topic: str) -> None:
+def test_all_groups_are_checked_in_one_run(check: Check, groups: Groups, topic: str) -> None:
     """The worst decides; each group's lag is a datum of its own name, however odd."""
     fine = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
     bad = groups.make({}, {}, {(topic, 0): 99}, name=f"{fine}-it's=a|bar")
@@ -169,7 +169,7 @@ def test_all_groups_are_judged_in_one_run(check: Check, groups: Groups, topic: s
     assert any("offset-beyond-end" in line and line.startswith("CRITICAL ") for line in check.details)
 
 
-def test_what_cannot_be_judged_is_unknown(check: Check, groups: Groups, topic: str, tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_unknown(check: Check, groups: Groups, topic: str, tmp_path: Path) -> None:
     """Wrong usage, no such group, no servers, a history that is none: 3, a line on stdout, and the remedy on stderr."""
     group = groups.make({}, {}, {(topic, 0): 1})
     assert check("nosuch")[:2] == (3, "UNKNOWN")
