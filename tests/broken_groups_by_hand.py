@@ -28,7 +28,7 @@ from judged_groups import (
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember
 from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupSnapshot, NodeProblem
-from zkgroup.protocol.broker_znodes import BrokerFault
+from zkgroup.protocol.broker_znodes import BrokerFault, Releases
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 
@@ -180,9 +180,9 @@ CASES: list[tuple[str, Case]] = [
     ("incompatible-broker", ("critical", "/brokers/ids/2", ("PLAINTEXT", "g_a"), with_broker(
         ALONE, BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)))),
     ("incompatible-broker", ("info", "/brokers/ids/2", ("0.9", "0.10.1", "g_a"), with_broker(
-        ALONE, BrokerFault("has a listener", "of 0.9 to 0.10.1", rebalances=False)))),
+        ALONE, BrokerFault("has a listener", Releases("0.9", "0.10.1"), rebalances=False)))),
     ("incompatible-broker", ("critical", "/brokers/ids/2", ("0.11", "g_a"), with_broker(
-        UNREAD, BrokerFault("has a number", "up to 0.11", rebalances=False)))),
+        UNREAD, BrokerFault("has a number", Releases(None, "0.11"), rebalances=False)))),
     ("unregistered-commits", ("info", GROUP, (1, "1.0 s", "0.1 s"), having(
         inactive(), 1, stored=stored(50, NOW - 1000, version=9, mzxid=900, created_at=NOW - 1900)))),
     ("doubly-escaped-filter", ("warning", "g_b", (r"'\\w+'",), replace(

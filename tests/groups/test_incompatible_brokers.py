@@ -196,13 +196,13 @@ def test_which_releases_fail(case: str) -> None:
     assert fault is not None
     concerned = {
         None: RELEASES,
-        "up to 0.8.2": RELEASES[:1],
-        "up to 0.11": RELEASES[:2],
-        "of 0.9 to 0.10.1": RELEASES[1:2],
-        "of 0.9 and 0.10.0": RELEASES[1:2],
-        "of 0.9": RELEASES[1:2],
-        "from 0.9 on": RELEASES[1:],
-        "from 0.10.2 on": RELEASES[2:],
+        (None, "0.8.2"): RELEASES[:1],
+        (None, "0.11"): RELEASES[:2],
+        ("0.9", "0.10.1"): RELEASES[1:2],
+        ("0.9", "0.10.0"): RELEASES[1:2],
+        ("0.9", "0.9"): RELEASES[1:2],
+        ("0.9", None): RELEASES[1:],
+        ("0.10.2", None): RELEASES[2:],
     }[fault.releases]
     failing = {release for release, what in does.items() if what != "reads"}
     assert set(concerned) == failing

@@ -116,16 +116,31 @@ def _endpoint(path: str, entry: object, protocols: Mapping[str, object]) -> Endp
     return Endpoint(match[1], protocol if isinstance(protocol, str) else match[1], match[2], int(match[3]))
 
 
+class Releases(NamedTuple):
+    """The first and the last of some releases of Kafka; None where 0.8.2, or 1.1, is among them."""
+
+    first: str | None
+    last: str | None
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return f"up to {self.last}"
+        if self.last is None:
+            return f"from {self.first} on"
+        return f"of {self.first}" + (f" to {self.last}" if self.last != self.first else "")
+
+
 class BrokerFault(NamedTuple):
     """The part of a broker's registration that makes Scala consumers fail, whichever broker leads their partitions.
-    ``releases``: which of 0.8.2 to 1.1, as text; None for all. ``rebalances``: a rebalance succeeds and they read
-    nothing; otherwise every rebalance fails, after they have released their share."""
+    ``releases``: whose consumers; None for all. ``rebalances``: a rebalance succeeds and they read nothing; otherwise
+    every rebalance fails, after they have released their share."""
 
     why: str
-    releases: str | None
+    releases: Releases | None
     rebalances: bool
 
 
+_SINCE_0_9: Final = Releases("0.9", None)
 #: Listeners may have other names from 0.10.2 on.
 _PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 
@@ -143,43 +158,47 @@ def broker_fault(data: bytes) -> BrokerFault | None:
 
 def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
     if has_other_numbers(parsed):
-        yield BrokerFault("has a number that is no 32-bit integer", "up to 0.11", rebalances=False)
+        yield BrokerFault("has a number that is no 32-bit integer", Releases(None, "0.11"), rebalances=False)
     version = as_int(parsed.get("version"), low=1)
     host, port = parsed.get("host"), as_int(parsed.get("port"))
     if version is None or version == 1:
         if "host" not in parsed or port is None:
             yield BrokerFault("names no host and port", None, rebalances=False)
         elif version is None:
-            yield BrokerFault("has no version", "from 0.9 on", rebalances=False)
+            yield BrokerFault("has no version", _SINCE_0_9, rebalances=False)
         return
     endpoints = parsed.get("endpoints")
     if not isinstance(endpoints, list):
-        yield BrokerFault("has no endpoints", "from 0.9 on", rebalances=False)
+        yield BrokerFault("has no endpoints", _SINCE_0_9, rebalances=False)
         return
     listeners = []
     hosts: dict[str, str] = {}
     for entry in endpoints:
         match = _ENDPOINT.fullmatch(entry) if isinstance(entry, str) else None
         if match is None:
-            yield BrokerFault(f"{excerpt(str(entry))} is no endpoint", "from 0.9 on", rebalances=False)
+            yield BrokerFault(f"{excerpt(str(entry))} is no endpoint", _SINCE_0_9, rebalances=False)
             return
         listeners.append(match[1])
         hosts[match[1]] = match[2]
     protocols = parsed.get("listener_security_protocol_map")
     known = protocols if isinstance(protocols, dict) else {name: name for name in listeners}
     if missing := [name for name in listeners if known.get(name) not in _PROTOCOLS]:
-        yield BrokerFault(f"has no protocol for its listener {excerpt(missing[0])}", "from 0.10.2 on", rebalances=False)
+        yield BrokerFault(
+            f"has no protocol for its listener {excerpt(missing[0])}", Releases("0.10.2", None), rebalances=False
+        )
     if "PLAINTEXT" not in {known.get(name, name) for name in listeners}:
         yield BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)
     if any(known.get(name, name) == "PLAINTEXT" and not named for name, named in hosts.items()):
-        yield BrokerFault("has a PLAINTEXT endpoint without a host", "from 0.9 on", rebalances=True)
-    for letter, releases in (("_", "of 0.9 and 0.10.0"), ("%", "of 0.9")):  # what their expression does not take
+        yield BrokerFault("has a PLAINTEXT endpoint without a host", _SINCE_0_9, rebalances=True)
+    for letter, last in (("_", "0.10.0"), ("%", "0.9")):  # what their expression does not take
         if strange := [name for name in hosts.values() if letter in name]:
-            yield BrokerFault(f"has a host with {letter}, {excerpt(strange[0])}", releases, rebalances=False)
+            yield BrokerFault(
+                f"has a host with {letter}, {excerpt(strange[0])}", Releases("0.9", last), rebalances=False
+            )
     if named := [name for name in listeners if name not in _PROTOCOLS]:
-        yield BrokerFault(f"has a listener {excerpt(named[0])}", "of 0.9 to 0.10.1", rebalances=False)
+        yield BrokerFault(f"has a listener {excerpt(named[0])}", Releases("0.9", "0.10.1"), rebalances=False)
     if not isinstance(host, str):
-        yield BrokerFault("names no host", "up to 0.8.2", rebalances="host" in parsed)
+        yield BrokerFault("names no host", Releases(None, "0.8.2"), rebalances="host" in parsed)
 
 
 def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], MalformedZnodeError | None]:

@@ -79,7 +79,8 @@ def _do_fail(facts: GroupFacts, broker: FaultyBroker, members: Sequence[str]) ->
     """Whether some of ``members``, which the broker may make fail, do fail: a member whose rebalance fails claims
     nothing, or keeps its owner nodes and stops reading."""
     if broker.fault.rebalances:
-        return broker.fault.releases == "from 0.9 on" or _stuck(facts)  # who reads is not among ``members``
+        to_the_last = broker.fault.releases is not None and broker.fault.releases.last is None
+        return to_the_last or _stuck(facts)  # who reads is not among ``members``
     changed_since = facts.snapshot.ids_changed > broker.czxid
     return bool(facts.gaps) or (changed_since and not facts.unresponsive.isdisjoint(members))
 
