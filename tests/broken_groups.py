@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from support import numbered
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client
 from zkgroup.clients.kafka.group_consumers import GroupOffsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from judged_groups import (
+from diagnosed_groups import (
     DAY,
     GROUP,
     NOW,

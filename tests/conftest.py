@@ -98,7 +98,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 UNITS = {
     "commands/alone/": "alone",
     "security/": "security",
-    **{f"export/test_{name}.py": "spark" for name in ("export", "export_contents", "layouts", "readback", "schemas")},
+    **{
+        f"export/test_{name}.py": "spark"
+        for name in ("exported_messages", "export_contents", "layouts", "readback", "schemas")
+    },
     "export/test_undated.py": "spark",
     "groups/test_offset_translation.py": "releases",
     "commands/test_kraft.py": "releases",
@@ -109,8 +112,13 @@ SPREAD = ("protocol/test_simulation.py", "protocol/test_member_schedules.py")
 #: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
 SECONDS = {
     **{"spark": 170, "security": 150, "alone": 150, "releases": 130, "test_readme.py": 130},
-    **{"export/test_protocol.py": 120, "export/test_memory.py": 110, "commands/test_export.py": 100},
-    **{"sandbox/test_sandbox.py": 100, "test_docs.py": 90, "export/test_tables.py": 80, "commands/test_sandbox.py": 80},
+    **{"export/test_protocol.py": 120, "export/test_memory.py": 110, "commands/test_export_command.py": 100},
+    **{
+        "sandbox/test_sandbox_servers.py": 100,
+        "test_docs.py": 90,
+        "export/test_tables.py": 80,
+        "commands/test_sandbox_command.py": 80,
+    },
     **{"groups/test_findings_commands.py": 80, "export/test_objects.py": 70, "groups/test_dead_broker.py": 70},
     **{"clients/test_reader_contract.py": 70, "commands/test_consume_faults.py": 70, "export/test_servers_fail.py": 60},
     **{

@@ -19,7 +19,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Get, Node
 
 
-class Consuming:
+class ConsumeProcess:
     """A ``zkgroup consume`` active. Its output goes to a file, so that it never waits for us."""
 
     def __init__(self, process: Forked, output: Path, errors: Path) -> None:
@@ -57,14 +57,14 @@ class Consuming:
 
 
 @contextmanager
-def consuming(folder: Path, connect: str, *options: str) -> Iterator[Consuming]:
+def consuming(folder: Path, connect: str, *options: str) -> Iterator[ConsumeProcess]:
     """``zkgroup -z CONNECT consume OPTIONS…``; what is left of it at the end is killed."""
     number = len(list(folder.glob("*.out")))
     output, errors = folder / f"{number}.out", folder / f"{number}.err"
     with output.open("wb") as out, errors.open("wb") as err:
         process = start("-z", connect, "consume", *options, stdout=out.fileno(), stderr=err.fileno())
     try:
-        yield Consuming(process, output, errors)
+        yield ConsumeProcess(process, output, errors)
     finally:
         process.kill()
 

@@ -27,7 +27,7 @@ from forked_process import PROCESSES
 from resets import drop_messages
 from session_expiry import expire_session
 from support import wait_until
-from topics import delete_topic
+from topic_changes import delete_topic
 from walked_tables import WalkedTable, walked_table
 
 from zkgroup.clients.kafka.client import KafkaSettings

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from cli import run
 from support import wait_until
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets

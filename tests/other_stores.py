@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pyarrow.fs as pafs
 import pytest
-from object_store import HOST, serving
+from object_store_server import HOST, serving
 
 BUCKET = "lake"
 # Azurite's own, as its README has them.

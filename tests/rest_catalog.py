@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from object_store import serving
+from object_store_server import serving
 
 from zkgroup.config.setting_files import cache_dir
 from zkgroup.java_runtime import QUICK, find_java

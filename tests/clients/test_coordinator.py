@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from cli import run
 from group_nodes import commit_in_kafka, joined
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators

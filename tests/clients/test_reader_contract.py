@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from raw_batches import send_raw
 from servers import Sandbox
 from support import fresh_name, scaled, wait_until
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, KafkaTopicPartition, Producer, admin_client
 from zkgroup.clients.kafka.message_contents import is_json

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consume_processes import Consuming, consuming, into_a_full_pipe
+from consume_processes import ConsumeProcess, consuming, into_a_full_pipe
 from group_nodes import Groups, static
 from lines import names
 from support import numbered, wait_until
@@ -43,7 +43,7 @@ def committed(kafka: KafkaSettings, group: str, topic: str, partitions: int = 3)
     return list(found.values())
 
 
-def share(member: Consuming) -> str:
+def share(member: ConsumeProcess) -> str:
     """What a member was assigned last, as it says; "" while it has nothing."""
     steps = re.findall(r"\b(assigned|revoked|lost) (?:(\S+-[0-9.]+)\b)?", member.said)
     kind, partitions = steps[-1] if steps else ("", "")

@@ -143,7 +143,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @dataclass
-class Running:
+class DemoProcess:
     """A demo on its way."""
 
     process: subprocess.Popen[str]
@@ -182,7 +182,7 @@ def processes_with(text: str) -> list[str]:
 
 
 @pytest.fixture
-def demo(home: Path) -> Iterator[Running]:
+def demo(home: Path) -> Iterator[DemoProcess]:
     """A demo of few messages, with its stdout and stderr together; in the background of a script, where SIGINT is
     ignored, which its members must not inherit."""
     process = subprocess.Popen(
@@ -192,7 +192,7 @@ def demo(home: Path) -> Iterator[Running]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    yield Running(process, home)
+    yield DemoProcess(process, home)
     if process.poll() is None:
         process.terminate()
         process.communicate(timeout=60)
@@ -210,7 +210,7 @@ def demo(home: Path) -> Iterator[Running]:
         ),
     ],
 )
-def test_an_interrupted_demo_leaves_nothing(demo: Running, signum: int, at: str, file: str) -> None:
+def test_an_interrupted_demo_leaves_nothing(demo: DemoProcess, signum: int, at: str, file: str) -> None:
     """Ctrl-C while servers start, and an end while members join: the code of the signal, no process, no folder."""
     demo.read_until(at)
     wait_until((demo.home / "sandbox" / demo.name / file).exists)
@@ -220,7 +220,7 @@ def test_an_interrupted_demo_leaves_nothing(demo: Running, signum: int, at: str,
 
 
 @pytest.mark.long
-def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
+def test_a_killed_demo_leaves_nothing(demo: DemoProcess) -> None:
     """SIGKILL while members read: they and the servers end by themselves, and the folder goes."""
     demo.read_until("✓", 200)
     folder = demo.home / "sandbox" / demo.name
@@ -230,7 +230,7 @@ def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
     wait_until(lambda: not processes_with(str(demo.home)), 10.0, "its processes to be gone")
 
 
-def test_a_failed_check_is_reported(demo: Running) -> None:
+def test_a_failed_check_is_reported(demo: DemoProcess) -> None:
     """A message that nobody had sent, put among those that a member printed: exit code 6, and a line that says so."""
     demo.read_until("5.", "python-2")
     printed = demo.home / "sandbox" / demo.name / "demo" / "python-2.txt"

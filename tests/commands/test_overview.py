@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from broken_groups_by_hand import ALONE, MIXED
-from judged_groups import having, inactive
+from diagnosed_groups import having, inactive
 from lines import names
 
 from zkgroup.commands._group_views import print_overview, print_summary

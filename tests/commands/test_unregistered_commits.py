@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from cli import WAITING_FOR_COMMITS, run
+from diagnosed_groups import judged, stored
 from group_nodes import Groups, commit_in_kafka, tree
-from judged_groups import judged, stored
 from lines import names
 from support import wait_until
 

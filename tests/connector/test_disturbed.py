@@ -10,7 +10,7 @@ import pytest
 from members import ReadMember, committed, wait_for_rest
 from observed_group import Observed
 from support import numbered, wait_until
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -78,7 +78,7 @@ def test_a_thousand_changes_a_second(registry: Registry, second: Registry, obser
     observed.wait_until_read()
 
 
-class Jumping:
+class JumpingClock:
     """A clock that can be set: the member's own, which does not stop while the machine sleeps."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Jumping:
 def test_a_clock_that_jumps_ahead(registry: Registry, observed: Observed, seconds: float) -> None:
     """As after the machine slept: past its lease a member delivers nothing before a server has answered; the session
     that lives on is kept, and nothing is read twice."""
-    clock = Jumping()
+    clock = JumpingClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zookeeper_connector, "boot_clock", clock)
         observed.join("a")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from members import ReadMember, committed, owners, plan, wait_for_rest
 from support import numbered, values, wait_until
-from topics import add_partitions, delete_topic
+from topic_changes import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings

@@ -66,7 +66,7 @@ def test_a_listener_is_called_and_may_fail(
         assert threading.current_thread().name not in listener.threads
 
 
-class Calling:
+class CallbackListener:
     """Does the same at every call, and notes how long it took and what came of it."""
 
     def __init__(self, act: Callable[[], object]) -> None:
@@ -103,7 +103,7 @@ def test_a_listener_commits_by_hand_before_it_releases(
     topic, group = make_topic(2), unique("group")
     fill(topic, 40, 2)
     made: list[Connector] = []
-    listener = Calling(lambda: [one.commit() for one in made])
+    listener = CallbackListener(lambda: [one.commit() for one in made])
     options = {"auto_commit_enable": False, "offsets_storage": storage, "dual_commit_enabled": False}
     with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", listener=listener, **options) as first:
         made.append(first.connector)
@@ -127,7 +127,7 @@ def test_a_listener_cannot_close_its_member_but_make_it_leave(
 ) -> None:
     """Leaving waits for the listener, so ``close()`` in it says so at once; ``leave()`` does what it is reported."""
     topic, made = make_topic(1), list[Connector]()
-    listener = Calling(lambda: [one.close() for one in made])
+    listener = CallbackListener(lambda: [one.close() for one in made])
     member = connector(cluster.connect, unique("group"), listener=listener)
     made.append(member)
     member.streams({topic: 1})
@@ -140,7 +140,9 @@ def test_a_listener_cannot_close_its_member_but_make_it_leave(
     assert member.statistics().phase == "closed"
 
     leaving = list[Connector]()
-    member = connector(cluster.connect, unique("group"), listener=Calling(lambda: [one.leave() for one in leaving]))
+    member = connector(
+        cluster.connect, unique("group"), listener=CallbackListener(lambda: [one.leave() for one in leaving])
+    )
     leaving.append(member)
     (stream,) = member.streams({topic: 1})[topic]
     assert list(stream.messages(20)) == []

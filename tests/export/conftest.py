@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export
 from exports import InProcess, commit_offsets, files_in, messages_in, published_in
-from object_store import CREDENTIALS, filesystem, object_server
+from object_store_server import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 from support import wait_until
 

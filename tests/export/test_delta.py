@@ -19,7 +19,7 @@ from deltalake.schema import Field, PrimitiveType
 from export_points import MESSAGES, PARTITIONS, Export, Points
 from exports import problem_rows, table_in
 from lines import names
-from object_store import SECRET, uri_of
+from object_store_server import SECRET, uri_of
 from table_lake import TableLake
 from walked_tables import rows_in
 

@@ -17,7 +17,7 @@ from cli import WITHOUT_SPARK, run
 from export_points import MESSAGES, Export, Points
 from exports import problem_rows, read
 from lines import names
-from object_store import SECRET, Harm, HarmfulProxy, uri_of
+from object_store_server import SECRET, Harm, HarmfulProxy, uri_of
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction

@@ -16,7 +16,7 @@ import pytest
 from export_points import Export, Points, drive_export
 from exports import FOLDERS, InProcess, join_lines, problem_rows
 from lines import names
-from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
+from object_store_server import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings

@@ -11,7 +11,7 @@ import pytest
 from export_points import Export, Points, at, points_of
 from exports import files_in, messages_in, mismatches_of, nothing_in, published_in
 from hidden_groups import CLOSED
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry

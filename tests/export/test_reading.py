@@ -12,7 +12,7 @@ from exports import messages_in, mismatches_of, nothing_in, problem_rows, publis
 from lines import names
 from resets import drop_messages
 from support import wait_until
-from topics import add_partitions
+from topic_changes import add_partitions
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets

@@ -17,7 +17,7 @@ import pytest
 from export_points import Points, drive_export
 from exports import FOLDERS, join_lines, unassigned_problems
 from lines import names
-from object_store import Harm, HarmfulProxy, uri_of
+from object_store_server import Harm, HarmfulProxy, uri_of
 from other_stores import azure_server, azure_uri, google_server, google_uri
 
 from zkgroup.clients.kafka.client import KafkaSettings

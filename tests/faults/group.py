@@ -56,7 +56,7 @@ class Slot:
         arguments = [connect, self._group, self._topic, self.name, str(streams), str(self._timeout_ms)]
         with self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "faults.reader", *arguments, str(self._folder / self.process_name)],
+                [sys.executable, "-m", "faults.noting_member", *arguments, str(self._folder / self.process_name)],
                 stderr=errors,
                 env=environment({"PYTHONPATH": str(TESTS)}),
             )

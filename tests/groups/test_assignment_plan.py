@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from judged_groups import filtering, member, owned
-from judged_groups import group as group_of
+from diagnosed_groups import filtering, member, owned
+from diagnosed_groups import group as group_of
 
 from zkgroup.groups.assignment.assignment_plan import rows_of, shares_of
 from zkgroup.groups.assignment.strategy_inference import Variant

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cli import run
-from judged_groups import judged
+from diagnosed_groups import judged
 from lines import names
 from support import wait_until
 

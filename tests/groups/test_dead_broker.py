@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from cli import run
-from judged_groups import judged
+from diagnosed_groups import judged
 from servers import Sandbox
 from support import numbered
 

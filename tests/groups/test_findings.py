@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from broken_groups_by_hand import ALONE, CASES, JUST_NOW, LONG_AGO, TWO, UNREAD, Case, in_kafka, unreadable_filter
-from judged_groups import (
+from diagnosed_groups import (
     DAY,
     GROUP,
     NOW,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from broken_groups import Maker, take_snapshot
-from judged_groups import judged, serious
+from diagnosed_groups import judged, serious
 from members import ReadMember, wait_for_rest
 from support import numbered, wait_until
 

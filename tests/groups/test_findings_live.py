@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from broken_groups import Broken, Maker, make_broken, take_snapshot
 from cli import run
-from judged_groups import judged, lines
+from diagnosed_groups import judged, lines
 from lines import names
 from support import numbered, wait_until
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from diagnosed_groups import DAY, NOW, SECOND, THEN, lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_groups import DAY, NOW, SECOND, THEN, lines
 from support import scaled
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset

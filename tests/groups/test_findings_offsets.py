@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from broken_groups_by_hand import ALONE, JUST_NOW
-from judged_groups import (
+from diagnosed_groups import (
     DAY,
     NOW,
     SECOND,

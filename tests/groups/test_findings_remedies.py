@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import typer
 from broken_groups_by_hand import ALONE
-from hypothesis import given
-from hypothesis import strategies as st
-from judged_groups import (
+from diagnosed_groups import (
     GROUP,
     codes,
     found,
@@ -27,6 +25,8 @@ from judged_groups import (
     stored,
     topic,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from lines import names
 
 from zkgroup.commands import app

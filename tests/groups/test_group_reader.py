@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from group_nodes import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
 from lines import names
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange

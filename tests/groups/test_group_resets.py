@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lines import names
 from resets import STORES, TIMEOUT, Kept, Resetter, carry_out, drop_messages, selection
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 from cli import run
+from diagnosed_groups import DAY, judged
 from hidden_groups import AUTH, CLOSED, PARTS, make_hiding
-from judged_groups import DAY, judged
 from lines import names
 from support import numbered
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from broken_groups import Maker
-from judged_groups import judged
+from diagnosed_groups import judged
 from lines import names
 from servers import Sandbox
 from support import numbered, wait_until

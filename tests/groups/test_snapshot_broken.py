@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from group_nodes import HOSTILE, Groups, static
-from topics import delete_topic
+from topic_changes import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings

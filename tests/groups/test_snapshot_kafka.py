@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from group_nodes import Groups, commit_in_kafka, joined, static
 from lines import names
-from topics import add_partitions
+from topic_changes import add_partitions
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from advised_commands import type_in
 from cli import run
+from diagnosed_groups import judged, lines
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_groups import judged, lines
 from members import owners
 from support import wait_until
 

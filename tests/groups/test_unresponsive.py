@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from broken_groups_by_hand import CLAIMED, HUNG
 from cli import run
-from judged_groups import NOW, SECOND, codes, found, having, judged
+from diagnosed_groups import NOW, SECOND, codes, found, having, judged
 from lines import names
 from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until

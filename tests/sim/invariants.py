@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from sim.brokers import Brokers
 from sim.clock import Clock
-from sim.ensemble import SimServer
 from sim.member import SimMember
 from sim.scala_consumer import ScalaConsumer
+from sim.sim_server import SimServer
 from sim.zookeeper import Change
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ledger import Run

@@ -8,9 +8,9 @@ from random import Random
 
 from sim.brokers import Brokers
 from sim.clock import Clock
-from sim.ensemble import SimServer
 from sim.process import SimProcess
-from sim.reader import SimReader
+from sim.sim_reader import SimReader
+from sim.sim_server import SimServer
 from sim.wire import Report, nobody
 from zkgroup.errors import RebalanceFailedError, ZkgroupError
 from zkgroup.protocol import events as ev

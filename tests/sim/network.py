@@ -8,7 +8,7 @@ from random import Random
 from typing import Literal
 
 from sim.clock import Clock
-from sim.ensemble import Follower, SimServer
+from sim.sim_server import Follower, SimServer
 from sim.wire import LOST, READS, RETRY, TAIL, Pending, Report, nobody
 from zkgroup.protocol.operations import (
     WRITES,

@@ -7,9 +7,9 @@ from random import Random
 
 from sim.brokers import Brokers
 from sim.clock import Clock
-from sim.ensemble import SimServer
 from sim.network import SimSession
-from sim.reader import SimReader
+from sim.sim_reader import SimReader
+from sim.sim_server import SimServer
 from sim.wire import Report
 from zkgroup.protocol.operations import SessionEvent
 

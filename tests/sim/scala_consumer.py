@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 from sim.brokers import Brokers
 from sim.clock import Clock
-from sim.ensemble import SimServer
 from sim.network import SimSession
 from sim.process import SimProcess
-from sim.reader import SimReader
+from sim.sim_reader import SimReader
+from sim.sim_server import SimServer
 from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes

@@ -10,10 +10,10 @@ from typing import Any
 
 from sim.brokers import Brokers
 from sim.clock import Clock
-from sim.ensemble import SimServer
 from sim.invariants import GROUP, TIMEOUT, Invariants
 from sim.member import SimMember
 from sim.scala_consumer import ScalaConsumer
+from sim.sim_server import SimServer
 from sim.wire import Report
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, TopicSelections, assign

@@ -18,7 +18,7 @@ from cli import ZKGROUP, environment, run, run_on_terminal
 from exports import InProcess, commit_offsets, files_in, messages_in, nothing_in, published_in
 from lines import names
 from members import connector
-from object_store import CREDENTIALS, filesystem, object_server, uri_of
+from object_store_server import CREDENTIALS, filesystem, object_server, uri_of
 from support import fresh_name, numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -246,7 +246,7 @@ def test_without_a_recent_java_it_says_what_to_install(
     assert not (tmp_path / "out").exists()
 
 
-class Running:
+class ExportProcess:
     """An export that was started and has begun to write."""
 
     def __init__(self, group: str, topic: str, out: Path, env: dict[str, str]) -> None:
@@ -285,9 +285,9 @@ class Running:
 
 
 @pytest.fixture
-def running(env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Running]:
+def running(env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path) -> Iterator[ExportProcess]:
     """An export under way, caught while its tasks write."""
-    export = Running(unique("group"), topic, tmp_path / "out", env)
+    export = ExportProcess(unique("group"), topic, tmp_path / "out", env)
     try:
         export.wait_for_files()
         yield export
@@ -302,7 +302,7 @@ def running(env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_p
     ("signum", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
 )
 def test_an_interrupted_export_leaves_nothing(
-    running: Running, registry: Registry, signum: signal.Signals, code: int
+    running: ExportProcess, registry: Registry, signum: signal.Signals, code: int
 ) -> None:
     """The job is cancelled, its files go, nothing is committed, the lock is free, and no process stays."""
     if signum == signal.SIGINT:
@@ -318,7 +318,7 @@ def test_an_interrupted_export_leaves_nothing(
 
 
 def test_a_killed_export_leaves_garbage_and_the_next_one_does_all(
-    running: Running, registry: Registry, env: dict[str, str]
+    running: ExportProcess, registry: Registry, env: dict[str, str]
 ) -> None:
     """SIGKILL before publication: no file that counts, no offset. The next export cleans up and does it all."""
     running.process.kill()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from advised_commands import type_in
 from broken_groups import Maker, take_snapshot
+from diagnosed_groups import judged, lines, serious
 from group_nodes import commit_in_kafka
-from judged_groups import judged, lines, serious
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from servers import Sandbox, pause, resume
 from support import find, numbered, wait_until
-from topics import add_partitions, delete_topic
+from topic_changes import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets

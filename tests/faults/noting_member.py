@@ -1,4 +1,5 @@
-"""A member in a process of its own, which notes every record before it asks for the next: ``python -m faults.reader``.
+"""A member in a process of its own (``python -m faults.noting_member``), which notes every record before it asks for
+the next.
 
 Lines of its journals, one journal for each stream: monotonic nanoseconds, the number of the share (counted by the
 rebalance listener), partition, offset. One more, ``.ended``, has when the member gave up a session.
