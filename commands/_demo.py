@@ -360,7 +360,7 @@ class Demo:
         zkgroup = f"zkgroup -c {self._cluster}"
         self._narrator.command("zkgroup sandbox status")
         self._narrator.command(f"{zkgroup} consume orders --offset -3 --until-end --output json")
-        self._narrator.command(f"{zkgroup} export orders --group copy --from earliest --to parquet")
+        self._narrator.command(f"{zkgroup} export orders --group copy --from earliest --to copy")
         self._narrator.say("A member goes on until Ctrl-C. Meanwhile, in another terminal, ask who owns what:")
         self._narrator.command(f"{zkgroup} consume orders payments --group mine --from-beginning")
         self._narrator.command(f"{zkgroup} owners mine")

@@ -193,7 +193,8 @@ def print_overview(
         print_title("partitions")
         spare = (*SPARE, "owner")
         print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, output, spare=spare)
-    print_title("findings" if one.findings else "no findings")
+    waits = one.snapshot.state == "inactive" and one.summary.lag_at_least
+    print_title("findings" if one.findings else f"no findings{': no member reads the group' if waits else ''}")
     print_findings(one.findings, given)
     if one.findings:
         _say_more()

@@ -234,6 +234,8 @@ CASES: list[tuple[str, Case]] = [
         ALONE, members=(member("g_a", {"orders": 3}),)))),
     ("filter-without-topics", ("info", "g_b", ("'x.*'", 1), replace(
         ALONE, members=(*ALONE.members, filtering("g_b", "x.*", {}))))),
+    ("filter-without-topics", ("warning", "g_a", ("'x.*'", 1), replace(
+        ALONE, members=(filtering("g_a", "x.*", {}),)))),
     ("missing-topic", ("info", "g_a", ("bills",), replace(
         ALONE, members=(member("g_a", {"orders": 1, "bills": 1}),)))),
     ("offset-without-subscriber", ("info", "bills", (1,), group(

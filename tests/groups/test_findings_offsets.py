@@ -13,6 +13,7 @@ from diagnosed_groups import (
     SECOND,
     THEN,
     codes,
+    filtering,
     found,
     group,
     having,
@@ -42,12 +43,14 @@ def test_an_offset_in_kafka_is_one() -> None:
 
 
 def test_offsets_that_a_corrected_filter_needs_are_not_to_be_removed() -> None:
-    """A member whose filter misses the topic by its backslashes may take it again."""
+    """A member whose filter misses the topic, by its backslashes or by a typing error, may take it again."""
     left = [*ALONE.partitions, owned("left", 0, None)]
     (member,) = ALONE.members
     escaped = replace(member, defects=(ESCAPED_TWICE,))
     assert found(group((member,), left), "offset-without-subscriber").commands
     assert not found(group((escaped,), left), "offset-without-subscriber").commands
+    mistyped = filtering("g_b", "lef", {})
+    assert not found(group((member, mistyped), left), "offset-without-subscriber").commands
 
 
 def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:

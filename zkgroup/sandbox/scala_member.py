@@ -120,12 +120,13 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
         check_id(state, options)
         folder = options.folder(Path(state.folder))
         command, log, output = options.command(folder), folder / "log", folder / "output"
+        begin = log.stat().st_size if log.exists() else 0  # an earlier member's lines stay
         member = Process(options.member_id, None).spawn(command, folder=folder, log=log, output=output)
         written = MemberState(options.member_id, options.group, options.release, member.process_id, str(output))
         others = [one for one in state.members if (one.group, one.name) != (written.group, written.name)]
         write_state(replace(state, members=(*others, written)))
         deadline = time.monotonic() + MEMBER_START
-        while STREAMS_MARK not in (logged := log.read_text(encoding="utf-8", errors="replace")):
+        while STREAMS_MARK not in (logged := log.read_bytes()[begin:].decode(errors="replace")):
             if not member.running or time.monotonic() > deadline:
                 what = "did not get its streams in time" if member.running else "ended while starting"
                 member.kill()

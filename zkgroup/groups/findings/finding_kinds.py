@@ -115,7 +115,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "registration-defect": Kind(_WI, "a registration that is not as it should be, but is read by everyone"),
     "rebalance-in-progress": Kind(_I, "members or owners have just changed, or members have yet to claim anew"),
     "surplus-streams": Kind(_WI, "more streams than partitions: some will never get one"),
-    "filter-without-topics": Kind(_I, "a topic filter that matches no topic"),
+    "filter-without-topics": Kind(_WI, "a topic filter that matches no topic"),
     "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),
     "offset-without-subscriber": Kind(_I, "offsets of a topic that no member reads any more"),
     "foreign-client": Kind(_I, "members, or nodes, of another client than the Scala consumer's"),

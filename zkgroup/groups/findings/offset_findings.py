@@ -233,15 +233,20 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
     for p in facts.partitions:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
         topics[p.topic] += kept and p.exists and not p.is_unreadable and not facts.has_readers(p)
-    escaped = [member.member for member in members if znodes.ESCAPED_TWICE in member.defects]
-    correcting = Remedy(f"correct the filter of {first_few(escaped)} first: it may take the topic again")
+    mistaken = [
+        one.member
+        for one in members
+        if znodes.ESCAPED_TWICE in one.defects
+        or (one.registration is not None and one.registration.pattern != "static" and not one.streams)
+    ]
+    correcting = Remedy(f"correct the filter of {first_few(mistaken)} first: it may take the topic again")
     for name, number in (+topics).items():
         yield finding(
             "offset-without-subscriber",
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            correcting if escaped else unsubscribe(facts, name).after("where it is not to be read again, "),
+            correcting if mistaken else unsubscribe(facts, name).after("where it is not to be read again, "),
         )
 
 
