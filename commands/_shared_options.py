@@ -254,7 +254,7 @@ REGISTRY: Final = Path("registry")
 Coordinator: TypeAlias = Literal["zookeeper", "kafka"]
 FormatOption: TypeAlias = Literal["bytes", "text", "json", "avro"]
 #: Those of which there are schemas.
-SchemaFormat: TypeAlias = Literal["json", "avro"]
+SchemaChoice: TypeAlias = Literal["json", "avro"]
 
 
 def parse_format(

@@ -22,7 +22,7 @@ from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
-from ._shared_options import Coordinator, SchemaFormat, option, parse_format, read_schema, registered, registry_of
+from ._shared_options import Coordinator, SchemaChoice, option, parse_format, read_schema, registered, registry_of
 from ._signals import before_start
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def consume(
         ),
     ] = None,
     key_format: Annotated[
-        SchemaFormat | None,
+        SchemaChoice | None,
         option("--key-format", help="The format of keys that --key-schema decodes.", panel=SCHEMA),
     ] = None,
     key_schema: Annotated[
@@ -139,7 +139,7 @@ def consume(
         option("--key-schema", metavar="SCHEMA", help="A file, or registry: decode keys by it.", panel=SCHEMA),
     ] = None,
     value_format: Annotated[
-        SchemaFormat | None,
+        SchemaChoice | None,
         option("--value-format", help="The format of values that --value-schema decodes.", panel=SCHEMA),
     ] = None,
     value_schema: Annotated[

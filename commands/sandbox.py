@@ -171,7 +171,7 @@ def status(
     for state in states:
         if not isinstance(state, SandboxState):
             warn(ctx, [state])
-        elif not state.alive:
+        elif not state.is_alive:
             named = () if state.name == "default" else ("--name", state.name)
             ended = Notice(
                 f"sandbox {state.name} has ended without being stopped", Remedy("stop it", ("sandbox", "stop", *named))

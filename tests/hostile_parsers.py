@@ -108,7 +108,7 @@ def state(folder: Path) -> object:
     if found is not None:
         write_state(replace(found, folder=str(folder)))
         assert read_state(folder) == replace(found, folder=str(folder))
-        return [one.process.alive() for one in (*found.servers, *found.members)]
+        return [one.process.is_alive() for one in (*found.servers, *found.members)]
     return None
 
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from faults.cluster import Patient, Watch, Writer
 from faults.judge import Delivery, Verdict, judge
@@ -18,6 +18,7 @@ from support import wait_until
 
 from zkgroup.connector import Record
 from zkgroup.errors import ZkgroupError
+from zkgroup.protocol.events import ListenerMethod
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
@@ -34,7 +35,7 @@ class Held:
         self._where = ""
         self._go_on = threading.Event()
 
-    def hold(self, where: Literal["before_releasing", "before_starting"]) -> None:
+    def hold(self, where: ListenerMethod) -> None:
         """The next such call returns only after ``go_on``; ``reached`` shows when it has come."""
         self._go_on.clear()
         self._where = where

@@ -279,7 +279,7 @@ def test_stop_leaves_nothing(unique: Callable[[str], str]) -> None:
     member_process = status(name)[-1]["pid"]
     stopped = run("sandbox", "stop", "--name", name)
     assert (stopped.returncode, stopped.stderr.count("\n"), names(stopped.stderr, name)) == (0, 1, True)
-    assert not state.alive
+    assert not state.is_alive
     assert start_token(member_process) is None
     wait_until(lambda: all(port_is_free(server.port) for server in state.servers), 10, "the ports are free")
     assert not sandbox_folder(name).exists()

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,6 +15,7 @@ from support import wait_until
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition
 from zkgroup.clients.kafka.fetcher import Fetched
 from zkgroup.config import ConsumerConfig
+from zkgroup.config.settings_table import Reset
 from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.stream_reader import StreamReader
@@ -42,7 +43,7 @@ class Owner:
             raise answer
         return answer
 
-    def stream(self, reset: Literal["smallest", "largest"] | None = None) -> Stream:
+    def stream(self, reset: Reset | None = None) -> Stream:
         return Stream(
             ConsumerConfig(group_id="g", auto_offset_reset=reset),
             self.settings,
@@ -60,7 +61,7 @@ def owner(kafka: KafkaSettings) -> Owner:
 def make_stream(owner: Owner) -> Iterator[Callable[..., Stream]]:
     made: list[Stream] = []
 
-    def make(reset: Literal["smallest", "largest"] | None = None) -> Stream:
+    def make(reset: Reset | None = None) -> Stream:
         made.append(owner.stream(reset))
         return made[-1]
 

@@ -75,7 +75,9 @@ def test_every_message_is_in_its_folder_once(
                 for gap, hour in batch:
                     offset += gap
                     made[-1].append(message(partition, offset, hour))
-                    period = None if hour is None or not layout.timed else layout.calendar().period(NOON + hour * HOUR)
+                    period = (
+                        None if hour is None or not layout.is_timed else layout.calendar().period(NOON + hour * HOUR)
+                    )
                     expected[partition, offset] = layout.folder("t", partition, period)
                     offset += 1
             end = place[partition] = offset + tail

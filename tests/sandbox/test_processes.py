@@ -42,10 +42,10 @@ def test_everything_ends_with_the_owner(tmp_path: Path, end: int) -> None:
         assert owner.stdout is not None
         pid, started = owner.stdout.readline().split()
         child = ProcessId(int(pid), started)
-        assert child.alive()
+        assert child.is_alive()
         os.kill(child.pid, signal.SIGSTOP)
         owner.send_signal(end)
-    wait_until(lambda: not child.alive(), 10, "the child ends")
+    wait_until(lambda: not child.is_alive(), 10, "the child ends")
     wait_until(lambda: not folder.exists(), 10, "the folder is removed")
 
 
@@ -75,7 +75,7 @@ def test_released_processes_live_on(tmp_path: Path) -> None:
     guard.close(release=True)
     assert child.running
     child.kill()
-    assert not child.process_id.alive()
+    assert not child.process_id.is_alive()
 
 
 def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_another_process_with_the_same_id_is_spared() -> None:
     """A recorded process whose id was given to another is gone: that other one gets no signal."""
     with subprocess.Popen(["sleep", "600"]) as other:
         recorded = ProcessId(other.pid, "0")
-        assert not recorded.alive()
+        assert not recorded.is_alive()
         assert not recorded.signal(signal.SIGKILL)
         recorded.kill()
         assert other.poll() is None

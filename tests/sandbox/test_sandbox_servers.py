@@ -83,7 +83,7 @@ def test_a_cluster_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandb
     assert zookeeper_data(sandbox.zookeeper.port) is None
     sandbox.zookeeper.start(START_TIMEOUT)
     pause(sandbox.zookeeper)
-    assert zookeeper_data(sandbox.zookeeper.port, timeout=0.3) is None
+    assert zookeeper_data(sandbox.zookeeper.port) is None
     resume(sandbox.zookeeper)
     wait_until(lambda: zookeeper_data(sandbox.zookeeper.port) is not None, 10, "ZooKeeper answers again")
 
@@ -161,7 +161,7 @@ def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) 
         state = find(name)
         assert state is not None
         owner.kill()
-    wait_until(lambda: not state.alive, 10, "the servers end")
+    wait_until(lambda: not state.is_alive, 10, "the servers end")
     wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
     wait_until(lambda: all_free([one.port for one in state.servers]), 10, "all ports are free")
 
@@ -175,7 +175,7 @@ def test_nothing_is_left_when_starting_is_interrupted(unique: Callable[[str], st
         assert not state.ready
         assert find(name) is None
         owner.send_signal(end)
-    wait_until(lambda: not state.alive, 10, "the servers end")
+    wait_until(lambda: not state.is_alive, 10, "the servers end")
     wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
 
 
@@ -257,7 +257,7 @@ def test_a_crashed_sandbox_is_noticed_and_replaced(unique: Callable[[str], str])
     state = find(name)
     assert state is not None
     os.kill(state.servers[0].process.pid, signal.SIGKILL)
-    wait_until(lambda: not state.alive, 10, "the ZooKeeper is gone")
+    wait_until(lambda: not state.is_alive, 10, "the ZooKeeper is gone")
     assert find(name) is None
     left = read_state(sandbox_folder(name))
     assert left is not None
@@ -265,7 +265,7 @@ def test_a_crashed_sandbox_is_noticed_and_replaced(unique: Callable[[str], str])
     Sandbox(name, brokers=0, owned=False).start()
     again = stop_recorded(name)
     assert again is not None
-    assert not again.alive
+    assert not again.is_alive
     assert not sandbox_folder(name).exists()
     assert stop_recorded(name) is None
 

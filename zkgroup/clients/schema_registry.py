@@ -15,6 +15,7 @@ import msgspec
 from zkgroup.clients.connection_security import ssl_context
 from zkgroup.clients.kafka.connection_errors import tls_of
 from zkgroup.config.connection_settings import ConnectionSettings, TlsSettings
+from zkgroup.config.settings_table import CONNECT_TIMEOUT
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.schemas.field_schema import FieldSchema, RegisteredSchema, SchemaFormat
 
@@ -30,7 +31,7 @@ class RegistrySettings:
     url: str
     user: tuple[str, str] | None = field(default=None, repr=False)
     tls: TlsSettings = field(default_factory=TlsSettings)
-    timeout: float = 5.0
+    timeout: float = CONNECT_TIMEOUT
 
 
 def registry_settings(settings: ConnectionSettings) -> RegistrySettings:

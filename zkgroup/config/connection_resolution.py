@@ -31,6 +31,7 @@ from zkgroup.config.setting_files import (
 )
 from zkgroup.config.settings_table import (
     BY_NAME,
+    CONNECT_TIMEOUT,
     KAFKA_PREFIX,
     KERBEROS,
     PASSWORD_MECHANISMS,
@@ -395,7 +396,7 @@ def _timeout(layers: Layers, properties: Sequence[Property]) -> tuple[float, str
                     f"{prop.origin}: {prop.key}={prop.value[:40]} is no time to wait", "give 1 to 3600000 milliseconds"
                 )
             return millis / 1000, prop.origin
-    return BY_NAME["connect-timeout"].default, "default"
+    return CONNECT_TIMEOUT, "default"
 
 
 def _missing_passwords(kafka: Mapping[str, str], listener: str | None, ask: Ask) -> list[Property]:

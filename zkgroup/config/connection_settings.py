@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zkgroup.config.setting_files import Property
-from zkgroup.config.settings_table import BY_NAME, SETTINGS
+from zkgroup.config.settings_table import BY_NAME, CONNECT_TIMEOUT, SETTINGS
 from zkgroup.errors import UsageError
 
 ZOOKEEPER_PORT: Final = 2181
@@ -120,7 +120,7 @@ class ConnectionSettings:
 
     zookeeper: ConnectString | None = None
     bootstrap: tuple[Address, ...] = ()
-    timeout: float = BY_NAME["connect-timeout"].default
+    timeout: float = CONNECT_TIMEOUT
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: The name of the brokers' listener.
     listener: str | None = None

@@ -15,6 +15,7 @@ from zkgroup.config.settings_table import (
     MEMBERSHIP,
     RESERVED,
     SETTINGS,
+    Reset,
     Setting,
     Strategy,
 )
@@ -56,7 +57,7 @@ class ConsumerConfig:
     auto_commit_enable: bool = DEFAULTS["auto_commit_enable"]
     auto_commit_interval_ms: int = DEFAULTS["auto_commit_interval_ms"]
     #: None if it is not set: a missing offset then starts at the end, and one out of range is an error.
-    auto_offset_reset: Literal["smallest", "largest"] | None = DEFAULTS["auto_offset_reset"]
+    auto_offset_reset: Reset | None = DEFAULTS["auto_offset_reset"]
     offsets_storage: Literal["zookeeper", "kafka"] = DEFAULTS["offsets_storage"]
     dual_commit_enabled: bool = DEFAULTS["dual_commit_enabled"]
     offsets_commit_max_retries: int = DEFAULTS["offsets_commit_max_retries"]

@@ -22,6 +22,8 @@ Kind = Literal["text", "int", "bool", "name", "release", "choice", "seconds", "f
 Section = Literal["connection", "brokers", "zookeeper", "member"]
 #: The partition assignment strategies of the Scala consumer.
 Strategy: TypeAlias = Literal["range", "roundrobin"]
+#: What ``auto.offset.reset`` names: an end of the log.
+Reset: TypeAlias = Literal["smallest", "largest"]
 
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
@@ -403,6 +405,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 )
 
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS if setting.name}
+#: How long servers may take to answer where nobody has set it, in seconds.
+CONNECT_TIMEOUT: Final[float] = BY_NAME["connect-timeout"].default
 #: The keys of ``ConsumerConfig``.
 BY_KEY: Final = {one.key: one for one in SETTINGS if one.key and not one.key.startswith(KAFKA_PREFIX)}
 #: ``ConsumerConfig``'s defaults by its fields.

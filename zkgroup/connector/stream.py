@@ -49,7 +49,7 @@ class ReaderTurns:
         self._iterator: object | None = None  # that has not ended
 
     @property
-    def mine(self) -> bool:
+    def is_mine(self) -> bool:
         """Whether the calling thread was the last to read."""
         return self._reader is threading.current_thread()
 
@@ -57,7 +57,7 @@ class ReaderTurns:
         """The calling thread begins to read, within ``iterator`` if that is given. ``in_hand``: the last reader has a
         batch that is not marked. Raises UsageError while another thread reads."""
         elsewhere = self._iterator is not None and self._iterator is not iterator
-        if not self.mine and (self._inside or elsewhere or in_hand) and self._reader in threading.enumerate():
+        if not self.is_mine and (self._inside or elsewhere or in_hand) and self._reader in threading.enumerate():
             assert self._reader is not None
             raise UsageError(
                 f"two threads read one stream: {self._reader.name} has not finished with it",
@@ -169,7 +169,7 @@ class Stream:
     def release(self) -> None:
         """Stop reading on this thread: its batch does not count as consumed, and no rebalance waits for it."""
         with self._cond:
-            if self._turns.mine:
+            if self._turns.is_mine:
                 self._return_batch()
                 self._report_paused()
 

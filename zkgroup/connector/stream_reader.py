@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
 from zkgroup.clients.kafka.fetcher import Fetched
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
 from zkgroup.clients.kafka.native_reader import MessageReader, open_reader
+from zkgroup.config.settings_table import Reset
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
@@ -48,7 +49,7 @@ class StreamReader:
         settings: Callable[[], KafkaSettings],
         position: Callable[[int | None, TopicPartition], int | None],
         seek: Callable[[int | None, TopicPartition, int], bool],
-        reset: Literal["smallest", "largest"] | None,
+        reset: Reset | None,
         options: Mapping[str, Any],
     ) -> None:
         self._settings = settings

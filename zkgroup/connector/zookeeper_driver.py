@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.clients.zookeeper import ConnectionFailure, FailureCause, Session, ZooKeeperSettings
+from zkgroup.config.settings_table import Reset
 from zkgroup.connector.consumer_connector import MemberDriver, Statistics
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.stream_reader import BROKER_TIMEOUT
@@ -348,9 +349,7 @@ class ZooKeeperDriver(MemberDriver):
 
         self._broker_worker.submit(run)
 
-    def _notify(
-        self, request: int, method: Literal["before_releasing", "before_starting"], partitions: _Partitions
-    ) -> None:
+    def _notify(self, request: int, method: ev.ListenerMethod, partitions: _Partitions) -> None:
         listener = self._listener
         if listener is None:
             self._events.put(ev.Answered(request, {}))
@@ -398,9 +397,7 @@ class ZooKeeperDriver(MemberDriver):
             self._drop_offsets()
             raise
 
-    def _list_offsets(
-        self, partitions: Sequence[TopicPartition], reset: Literal["smallest", "largest"]
-    ) -> Mapping[TopicPartition, int | None]:
+    def _list_offsets(self, partitions: Sequence[TopicPartition], reset: Reset) -> Mapping[TopicPartition, int | None]:
         start = self._start_at or StartAt.after_reset(reset)
         try:
             return resolve_created(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)

@@ -241,6 +241,15 @@ def decode_topic(path: str, data: bytes | None) -> TopicRegistration:
     )
 
 
+def decode_cleanup_policy(data: bytes | None) -> str | None:
+    """The ``cleanup.policy`` in ``/config/topics/T``; None where it has none that can be read."""
+    try:
+        policy = orjson.loads(data or b"")["config"].get("cleanup.policy")
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return None
+    return policy if isinstance(policy, str) else None
+
+
 def decode_partition_state(path: str, data: bytes | None) -> PartitionState:
     """Read ``/brokers/topics/T/partitions/P/state``."""
     parsed = parse_object(path, data)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from zkgroup.config.settings_table import Reset
 from zkgroup.errors import Notice
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.operations import Op, Result, SessionEvent
+
+#: A method of the rebalance listener.
+ListenerMethod: TypeAlias = Literal["before_releasing", "before_starting"]
 
 
 class MemberEvent(Struct, frozen=True):
@@ -139,7 +143,7 @@ class ListOffsets(MemberAction, frozen=True):
 
     request: int
     partitions: tuple[TopicPartition, ...]
-    reset: Literal["smallest", "largest"]
+    reset: Reset
 
 
 class FetchKafkaOffsets(MemberAction, frozen=True):
@@ -160,7 +164,7 @@ class Notify(MemberAction, frozen=True):
     """Call a method of the rebalance listener; ``Answered`` answers when it has returned."""
 
     request: int
-    method: Literal["before_releasing", "before_starting"]
+    method: ListenerMethod
     partitions: Mapping[TopicPartition, ConsumerThreadId]
 
 

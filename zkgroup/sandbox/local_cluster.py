@@ -176,7 +176,7 @@ class Sandbox:
     def _start(self) -> Self:
         with locked(self.name):
             left = read_left_state(self.folder)
-            if left is not None and left.alive:
+            if left is not None and left.is_alive:
                 raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
             shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
             self.folder.mkdir(parents=True, mode=0o700)

@@ -40,13 +40,13 @@ class ProcessId:
     pid: int
     started: str
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True if this process runs; False for a zombie."""
         return start_token(self.pid) == self.started
 
     def signal(self, number: int) -> bool:
         """Send a signal; False if the process is gone."""
-        if not self.alive():
+        if not self.is_alive():
             return False
         try:
             os.kill(self.pid, number)
@@ -57,7 +57,7 @@ class ProcessId:
     def wait_gone(self, timeout: float) -> bool:
         """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
-        while self.alive():
+        while self.is_alive():
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL)
@@ -138,6 +138,7 @@ class Process:
 
 
 HOST = "127.0.0.1"
+_ANSWER = 1.0  # seconds that a server may take to answer
 # Below the range from which Linux takes ports for outgoing connections: a server that is stopped for a while
 # finds its port free again.
 _PORTS = range(20_000, 32_000)
@@ -162,7 +163,7 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-def zookeeper_data(port: int, timeout: float = 1.0) -> Path | None:
+def zookeeper_data(port: int) -> Path | None:
     """The data folder of the ZooKeeper at ``port``, which distinguishes it from all others; None where none takes
     requests.
 
@@ -170,7 +171,7 @@ def zookeeper_data(port: int, timeout: float = 1.0) -> Path | None:
     its snapshots, a subfolder of the configured one.
     """
     try:
-        with socket.create_connection((HOST, port), timeout) as connection:
+        with socket.create_connection((HOST, port), _ANSWER) as connection:
             connection.sendall(b"conf")
             answer = b""
             while part := connection.recv(4096):
@@ -181,18 +182,18 @@ def zookeeper_data(port: int, timeout: float = 1.0) -> Path | None:
     return Path(os.fsdecode(found[1].strip())).parent if found else None
 
 
-def metadata_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
+def metadata_brokers(port: int) -> frozenset[int] | None:
     """The broker ids in the metadata of the broker at ``port``: its own, once its controller has made it known.
 
     None where it does not answer. 0.8 knows no brokers while there are no topics.
     """
-    found = fetch_metadata([_endpoint(HOST, port)], timeout)
+    found = fetch_metadata([_endpoint(HOST, port)], _ANSWER)
     return None if found is None else frozenset(found.brokers)
 
 
-def led_partitions(host: str, port: int, topic: str, timeout: float = 1.0) -> frozenset[int]:
+def led_partitions(host: str, port: int, topic: str) -> frozenset[int]:
     """The partitions of ``topic`` that have a leader, as far as the broker at ``port`` knows; empty without answer."""
-    found = fetch_metadata([_endpoint(host, port)], timeout, topic)
+    found = fetch_metadata([_endpoint(host, port)], _ANSWER, topic)
     _, partitions = found.topics.get(topic, (0, {})) if found is not None else (0, {})
     return frozenset(number for number, one in partitions.items() if one.leader >= 0)
 

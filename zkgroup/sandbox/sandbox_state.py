@@ -84,9 +84,9 @@ class SandboxState:
     secure: str | None = None
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True if any server runs."""
-        return any(server.process.alive() for server in self.servers)
+        return any(server.process.is_alive() for server in self.servers)
 
 
 def write_state(state: SandboxState) -> None:
@@ -129,7 +129,7 @@ def _lost(folder: Path, why: str) -> ZkgroupError:
 def running(name: str = "default") -> SandboxState:
     """The running sandbox called ``name``. Raises ``UnreachableError``."""
     left = read_state(sandbox_folder(name))
-    if left is None or not left.alive:
+    if left is None or not left.is_alive:
         raise not_running(name, "does not run" if left is None else "has ended without being stopped")
     if not left.ready:
         raise UnreachableError(f"sandbox {name} is still being started", "wait until it is")
@@ -221,7 +221,7 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
 
 
 def _condition(process: ProcessId, *, ready: bool) -> str:
-    if not process.alive():
+    if not process.is_alive():
         return "gone"
     return "running" if ready else "starting"
 

@@ -144,8 +144,8 @@ def stop_member(name: str, member_id: str) -> None:
     with locked(name):
         state = running(name)
         leaving = [member for member in state.members if member.name == member_id]
-        if not any(member.process.alive() for member in leaving):
-            known = [member.name for member in state.members if member.process.alive()]
+        if not any(member.process.is_alive() for member in leaving):
+            known = [member.name for member in state.members if member.process.is_alive()]
             remedy = did_you_mean(member_id, known, Remedy("list the members", ("sandbox", "status")))
             raise NotFoundError(f"sandbox {name} runs no member {member_id}", remedy)
         end_members([member.process for member in leaving])

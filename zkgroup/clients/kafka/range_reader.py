@@ -175,7 +175,7 @@ class RangeReader:
                 complete |= self._handle_event(partition, position, end, event, silence)
             if complete:
                 return
-            if not heard and silence.over():
+            if not heard and silence.is_over():
                 self._diagnose(partition, position, end, silence)
                 if silence.was_empty:
                     return
@@ -307,7 +307,7 @@ class _Silence:
         self.error: KafkaError | None = None
         self.ended_at: int | None = None
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Count one more wait; whether it was the last."""
         self._waits -= 1
         return self._waits <= 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings, check_properties, mechanism_of, no_answer
 from zkgroup.clients.kafka.wire_protocol import answering
-from zkgroup.config.settings_table import PROTOCOLS, has_tls
+from zkgroup.config.settings_table import CONNECT_TIMEOUT, PROTOCOLS, has_tls
 from zkgroup.errors import MalformedZnodeError, NoListenerError, UnreachableError, UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker
@@ -77,9 +76,6 @@ def _offered(offered: Sequence[Endpoint]) -> str:
 
 log = logging.getLogger(__name__)
 
-#: How long old brokers may take to answer, in seconds.
-DEFAULT_TIMEOUT: Final = 5.0
-
 
 def settings_from_brokers(
     brokers: Sequence[BrokerRegistration], properties: Mapping[str, str] | None = None, listener: str | None = None
@@ -130,7 +126,7 @@ class Brokers:
         read: Callable[[Sequence[Op]], list[Result]],
         properties: Mapping[str, str],
         given: KafkaSettings | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = CONNECT_TIMEOUT,
         *,
         listener: str | None = None,
         silent_level: int = logging.WARNING,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
 from zkgroup.clients.kafka.message_times import offsets_since
+from zkgroup.config.settings_table import Reset
 from zkgroup.config.time_arguments import parse_time
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
-
-Reset: TypeAlias = Literal["smallest", "largest"]
 
 
 @dataclass(frozen=True, slots=True)

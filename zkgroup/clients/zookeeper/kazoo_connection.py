@@ -28,7 +28,7 @@ from zkgroup.clients.connection_security import (
     is_tls_server,
 )
 from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
-from zkgroup.config.settings_table import BY_NAME, DEFAULTS
+from zkgroup.config.settings_table import CONNECT_TIMEOUT, DEFAULTS
 from zkgroup.protocol.broker_znodes import address
 from zkgroup.protocol.operations import OPEN, Acl
 
@@ -44,7 +44,7 @@ class ZooKeeperSettings:
 
     hosts: str
     session_timeout: float = DEFAULTS["zookeeper_session_timeout_ms"] / 1000
-    connect_timeout: float = BY_NAME["connect-timeout"].default
+    connect_timeout: float = CONNECT_TIMEOUT
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tls: TlsSettings | None = None
     sasl: tuple[str, str] | KerberosSettings | None = field(default=None, repr=False)

@@ -92,12 +92,12 @@ class Layout:
         return f"{uri}/{topic}" if self.has_tables else None
 
     @property
-    def timed(self) -> bool:
+    def is_timed(self) -> bool:
         """Whether messages are dealt out by their times."""
         return "date" in self.by
 
     def calendar(self) -> Calendar:
-        """For ``timed`` layouts."""
+        """For ``is_timed`` layouts."""
         return Calendar(self.zone, hours="hour" in self.by)
 
     def folder(self, topic: str, partition: int, period: Period) -> str:
@@ -105,7 +105,7 @@ class Layout:
         parts = [*([topic] if self.has_tables else []), f"topic={topic}"]
         if "partition" in self.by:
             parts.append(f"partition={partition}")
-        if self.timed:
+        if self.is_timed:
             day = period if period is None or "hour" not in self.by else period // 24
             parts.append(f"date={NO_DATE if day is None else day_name(day)}")
         if "hour" in self.by:
@@ -134,7 +134,7 @@ class Layout:
         words = [f"--format {self.format}"] if self.has_tables else []
         words += [f"--catalog {self.catalog}"] if self.catalog else []
         words.append(f"--partition-by {','.join(self.by) or 'none'}")
-        words += [f"--time-zone {self.zone}"] if self.timed else []
+        words += [f"--time-zone {self.zone}"] if self.is_timed else []
         for name, kind in (("key", self.key), ("value", self.value)):
             words += self._schema_options(name, kind) or [f"--{name}-format {kind}"]
         return " ".join(words)
@@ -210,9 +210,9 @@ class LayoutOptions:
         a zone without a use for it."""
         given = {name: value for name in Layout.__slots__ if (value := getattr(self, name)) is not None}
         wanted = replace(found or Layout(), **given)
-        if not wanted.timed and self.zone is not None:
+        if not wanted.is_timed and self.zone is not None:
             raise UsageError("--time-zone is for folders of times", "add --partition-by date, or hour")
-        if not wanted.timed:
+        if not wanted.is_timed:
             wanted = replace(wanted, zone="UTC")
         if wanted.catalog and wanted.format != "iceberg":
             raise UsageError("--catalog is for Iceberg tables", "add --format iceberg")

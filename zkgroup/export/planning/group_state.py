@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import orjson
-
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.message_times import offsets_since
 from zkgroup.clients.kafka.start_position import log_ranges
@@ -21,7 +19,7 @@ from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import host_of, read_stored_offsets
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
-from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id, decode_topic
+from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cleanup_policy, decode_cluster_id, decode_topic
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Exists, Get, Node, Result, Stat
 from zkgroup.protocol.topic_filter import TopicFilter
@@ -107,12 +105,7 @@ class GroupState:
         nodes = self._registry.read([Get(znodes.child("/config/topics", topic)) for topic in unknown])
         for topic, node in zip(unknown, nodes, strict=True):
             if isinstance(node, Node):
-                try:
-                    policy = orjson.loads(node.data)["config"].get("cleanup.policy")
-                except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-                    continue
-                if isinstance(policy, str):
-                    found[topic] = policy
+                found[topic] = decode_cleanup_policy(node.data)
         return {topic: found.get(topic) for topic in wanted}
 
     def facts(

@@ -186,7 +186,7 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
     cuts: dict[TopicPartition, list[int]] = {}
     for part in plan.partitions:
         cuts.setdefault(part.partition, []).append(part.start)
-        if part.again and plan.layout.timed:
+        if part.again and plan.layout.is_timed:
             only.setdefault(part.partition, []).extend((lost.folder, lost.start, lost.end) for lost in part.again)
     return FileOptions(
         destination.store.address,

@@ -121,7 +121,7 @@ class SparkJvm:
         """Port and secret, which the JVM writes to a file once it listens."""
         path = self._folder / "connection"
         while not path.is_file():
-            if not self.alive:
+            if not self.is_alive:
                 raise OSError(f"Spark's JVM {self.end_of_life}")
             time.sleep(_POLL)
         data = path.read_bytes()
@@ -129,7 +129,7 @@ class SparkJvm:
         return port, data[8 : 8 + length].decode()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the JVM runs; also where it is not ours."""
         return self._process is None or self._process.poll() is None
 

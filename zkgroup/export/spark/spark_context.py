@@ -240,7 +240,7 @@ class SparkJobs:
         seen: list[Answer] = []
         try:
             job.start()
-            while not job.finished(_POLL):
+            while not job.is_finished(_POLL):
                 if self._is_cluster and job.idle_seconds() > self._timeout:
                     raise spark_failures.no_executor(context.master, self._timeout, self._keep_log())
                 answers = results.value
@@ -401,7 +401,7 @@ class Job:
                 self._since, self._ended = now, ended
         return now - self._since
 
-    def finished(self, timeout: float) -> bool:
+    def is_finished(self, timeout: float) -> bool:
         return self._done.wait(timeout)
 
     def result(self) -> list[Answer]:

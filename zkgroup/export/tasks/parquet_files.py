@@ -86,7 +86,7 @@ class TaskFiles:
         self._layout = options.layout
         self._columns = columns_of(options.layout, options.schemas)
         self._store = open_store(options.destination)
-        self._calendar = options.layout.calendar() if options.layout.timed else None
+        self._calendar = options.layout.calendar() if options.layout.is_timed else None
         self._horizon = None if self._calendar is None else self._calendar.period(options.planned)
         descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._store.descriptors
         self._most_open = min(_OPEN_FILES, max(16, descriptors))
@@ -174,7 +174,7 @@ class TaskFiles:
         file = self._files.pop(folder, None) or _OpenFile(self._options, self._columns, self._store, self._load)
         self._files[folder] = file
         first, last = bounds(messages)
-        start = first if self._layout.timed else self._tile
+        start = first if self._layout.is_timed else self._tile
         file.add(messages, Slice(self._piece.partition.partition, start, last + 1, len(messages)), self._stretch)
         self._tile = last + 1
         self._relieve()
@@ -194,7 +194,7 @@ class TaskFiles:
         self._reached = reached
         for file in self._files.values():
             file.convert()
-            if not self._layout.timed:
+            if not self._layout.is_timed:
                 file.reach(reached, self._stretch)
         late = self._late
         return self._rows, self._load.undecodable, late.late, dict(late.fresh)
@@ -379,7 +379,7 @@ class _OpenFile:
         }
         if len(slices) == 1:
             origin |= {name: str(getattr(slices[0], name)) for name in ("partition", "start", "end")}
-        if layout.timed:
+        if layout.is_timed:
             origin["zone"] = layout.zone
         self._parquet.add_key_value_metadata(
             dict(self._options.metadata) | {f"zkgroup.{name}": value for name, value in origin.items()}

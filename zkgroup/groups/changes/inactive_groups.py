@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry, names_in
+from zkgroup.config.settings_table import CONNECT_TIMEOUT
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.backup import group_of
 from zkgroup.groups.changes.export_znodes import decode_exporter
@@ -135,7 +136,7 @@ def read_inactive_groups(
     older_than: int,
     *,
     brokers: Callable[[], KafkaSettings] | None = None,
-    timeout: float = 5.0,
+    timeout: float = CONNECT_TIMEOUT,
     foreign: bool = False,
 ) -> tuple[list[CandidateGroup], Mapping[str, GroupTree]]:
     """All groups that a pattern means, judged, and their nodes. Times are milliseconds. ``brokers``: how to find out

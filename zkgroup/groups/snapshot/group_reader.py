@@ -20,6 +20,7 @@ from zkgroup.clients.kafka.responses import (
     words_of,
 )
 from zkgroup.clients.zookeeper.registry import Registry, names_in
+from zkgroup.config.settings_table import CONNECT_TIMEOUT
 from zkgroup.errors import (
     NotFoundError,
     Notice,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 #: Of so many groups the offsets of all partitions are requested, where partitions must be named.
 MAX_GROUPS_WHOLE: Final = 10
-DEFAULT_TIMEOUT: Final = 5.0
 #: Of so many offsets the age of the next message is read unasked.
 MAX_AGES: Final = 1000
 
@@ -130,7 +130,7 @@ class GroupReader:
         selection: Selection | None = None,
     ) -> None:
         if timeout is None:
-            timeout = registry.timeout if registry is not None else DEFAULT_TIMEOUT
+            timeout = registry.timeout if registry is not None else CONNECT_TIMEOUT
         self.registry = registry
         self.queries = None if kafka is None else BrokerQueries(kafka, timeout, is_patient=selection is not None)
         self.store = store
