@@ -174,7 +174,7 @@ def test_no_layer_replaces_anothers_group(group: str | None) -> None:
 def test_what_is_surely_not_meant_is_a_warning(text: str, facts: list[object]) -> None:
     """Warnings are data: the core prints nothing."""
     warnings = load(text, "g").warnings
-    assert [found for found in warnings if names(found, *facts)], warnings
+    assert [found for found in warnings if names(str(found), *facts)], warnings
 
 
 def test_a_flag_replaces_a_files_value_in_silence() -> None:
@@ -362,7 +362,7 @@ def test_a_member_of_a_group_in_kafka() -> None:
         load(text)
     loaded = coordinated("rebalance.backoff.ms=1\nconsumer.id=me\nauto.commit.enable=false\noffsets.storage=kafka\n")
     (warning,) = loaded.warnings
-    assert names(warning, "consumer.id, rebalance.backoff.ms")
+    assert names(str(warning), "consumer.id, rebalance.backoff.ms")
     for line in ("offsets.storage=zookeeper", "dual.commit.enabled=true"):
         with pytest.raises(UsageError, match=rf"line 1: {re.escape(line)}\b.*--coordinator zookeeper\b"):
             coordinated(line)

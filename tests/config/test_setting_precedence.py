@@ -147,7 +147,7 @@ def test_a_file_named_by_hand_but_overruled_is_reported(environ: dict[str, str],
     path = file(tmp_path, "zookeeper.connect=file")
     settings = resolve(environ | {"ZKGROUP_ZOOKEEPER": "env"}, consumer_config=(path,))
     (warning,) = settings.warnings
-    assert names(warning, f"{path}, line 1:", "zookeeper.connect", "ZKGROUP_ZOOKEEPER (env:2181)")
+    assert names(str(warning), f"{path}, line 1:", "zookeeper.connect", "ZKGROUP_ZOOKEEPER (env:2181)")
     same = resolve(environ | {"ZKGROUP_ZOOKEEPER": "file:2181"}, consumer_config=(path,))
     assert same.warnings == ()
 
@@ -157,7 +157,7 @@ def test_a_mistyped_key_of_the_command_line_is_reported(environ: dict[str, str],
     path = file(tmp_path, "of.another.tool=1")
     settings = resolve(environ, consumer_config=(path,), property=("fetch.min.byte=1", "group.id=g", "kafka.any=1"))
     (warning,) = settings.warnings
-    assert names(warning, "--property:", "'fetch.min.byte'", "fetch.min.bytes")
+    assert names(str(warning), "--property:", "'fetch.min.byte'", "fetch.min.bytes")
 
 
 def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from zkgroup.config.setting_files import Property
 from zkgroup.config.settings_table import BY_NAME, CONNECT_TIMEOUT, SETTINGS
-from zkgroup.errors import UsageError
+from zkgroup.errors import Notice, UsageError
 
 ZOOKEEPER_PORT: Final = 2181
 KAFKA_PORT: Final = 9092
@@ -144,7 +144,7 @@ class ConnectionSettings:
     origins: Mapping[str, str] = field(default_factory=dict)
     #: The texts of the settings of ZooKeeper that were given, but for secrets.
     zookeeper_texts: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Notice, ...] = ()
 
     def require_zookeeper(self) -> ConnectString:
         """The ZooKeeper to use, or ``UsageError``."""

@@ -19,7 +19,7 @@ from zkgroup.config.settings_table import (
     Setting,
     Strategy,
 )
-from zkgroup.errors import UsageError, did_you_mean
+from zkgroup.errors import Notice, UsageError, as_remedy, did_you_mean
 from zkgroup.text import one_line
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -146,13 +146,13 @@ class _BadValueError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration and its warnings, one line each.
+    """A configuration and its warnings.
 
     ``membership``: librdkafka's properties that only a member of a group in Kafka has; they may hold secrets.
     """
 
     config: ConsumerConfig
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Notice, ...] = ()
     membership: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -167,7 +167,7 @@ def load_consumer_config(
     given: dict[str, Property] = {}
     kafka: dict[str, Property] = {}
     membership: dict[str, str] = {}
-    warnings: list[str] = []
+    warnings: list[str | Notice] = []
     for prop in properties:
         name = prop.key.removeprefix(KAFKA_PREFIX)
         if prop.key in BY_KEY:
@@ -309,11 +309,14 @@ def _wanted(key: Setting, config: ConsumerConfig) -> int:
     return value
 
 
-def unknown_keys(properties: Iterable[Property]) -> list[str]:
+def unknown_keys(properties: Iterable[Property]) -> list[Notice]:
     """A warning for each property that has no meaning here."""
     known = [one.key for one in SETTINGS if one.key]
     return [
-        f"{prop.origin}: unknown key {name!r} is ignored ({did_you_mean(name, known, 'check its name')})"
+        Notice(
+            f"{prop.origin}: unknown key {name!r} is ignored",
+            as_remedy(did_you_mean(name, known, "check its name")),
+        )
         for prop in properties
         for name in (prop.key[:80],)
         if prop.key not in BY_KEY and not prop.key.startswith(KAFKA_PREFIX)

@@ -110,7 +110,7 @@ class StreamReader:
             except UnreachableError as error:
                 self._retry_at = time.monotonic() + PAUSE
                 self._away = True
-                self._warn(str(error))
+                self._warn(error)
                 return Fetched()
         # Messages from before an error are delivered before the error is handled: that may move the position.
         self._errors += fetched.errors
@@ -175,10 +175,10 @@ class StreamReader:
         for partition in [partition for partition, at in self._check_at.items() if at <= now]:
             self._out_of_range(fetcher, partition)
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, warning: str | UnreachableError) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("%s", text)
+            log.warning("%s", warning)
 
     def _addresses_changed(self) -> bool:
         """Whether all brokers that librdkafka knows are gone, and others are registered: it never learns of those."""

@@ -27,10 +27,11 @@ from zkgroup.clients.kafka.client import (
 from zkgroup.clients.kafka.connection_errors import ClientLog
 from zkgroup.clients.kafka.group_coordinator import COORDINATOR_MOVES
 from zkgroup.config.settings_table import MEMBERSHIP
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError
 from zkgroup.protocol.procedures import batched
+from zkgroup.text import group_command
 
 
 def committed_offsets(
@@ -223,7 +224,10 @@ class GroupMembership:
         if code == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise RefusedError(
                 f"group {self.group} has members in Kafka with another assignor",
-                "take theirs with --strategy (inspect-group shows it; zkgroup knows range and roundrobin)",
+                Remedy(
+                    "take theirs with --strategy, if it is range or roundrobin; see it",
+                    group_command("inspect-group", self.group),
+                ),
             )
         if code == KafkaError.INVALID_SESSION_TIMEOUT:
             raise ZkgroupError(

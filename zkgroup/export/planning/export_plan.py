@@ -28,7 +28,7 @@ from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import are, counted, listed
+from zkgroup.text import are, counted, group_command, listed
 
 
 def make_plan(
@@ -49,7 +49,7 @@ def make_plan(
     answers = _Answers(group, destination, on_mismatch)
     parts: list[PartitionPlan] = []
     for fact in sorted(facts, key=lambda fact: fact.partition):
-        _refuse_begin(fact)
+        _refuse_begin(group, fact)
         start = answers.settle(fact, find_start(fact, joins=joins))
         if start is not None:
             end = fact.log_end if fact.until is None else max(start.offset, min(fact.until, fact.log_end))
@@ -95,15 +95,19 @@ class _Answers:
             )
 
 
-def _refuse_begin(fact: PartitionFacts) -> None:
+def _refuse_begin(group: str, fact: PartitionFacts) -> None:
     """Raise ``RefusedError`` where ``--from`` names another offset than the committed one, or one behind the log."""
     committed, begin = fact.committed, fact.begin
     if begin is None or fact.is_recreated:
         return
     if committed is not None and fact.is_exact and committed != begin:
+        part = "{}:{}".format(*fact.partition)
         raise RefusedError(
             f"{fact.partition} has the offset {committed} of its own, and --from names {begin}",
-            "leave --from out to continue, reset-offsets moves the group, --backfill exports without moving it",
+            Remedy(
+                "leave --from out to continue, --backfill exports without moving the group, a reset moves it",
+                group_command("reset-offsets", group, "--topic", part, "--to-offset", str(begin)),
+            ),
         )
     if committed is None and begin > fact.log_end:
         raise RefusedError(

@@ -13,6 +13,7 @@ from zkgroup.export.destination.run_log import Destination, number_of
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord
+from zkgroup.export.planning.export_request import export_command
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.store import MissingWorkError, map_parallel
 from zkgroup.schemas.field_schema import FieldSchemas
@@ -104,8 +105,9 @@ def _name_files(destination: Destination, record: RunRecord, context: RunContext
         if store.names(work):
             raise
         raise RefusedError(
-            f"run {record.run} of group {record.group} was finished by another process while this one stood still",
-            f"see --history ({error.message})",
+            f"run {record.run} of group {record.group} was finished by another process while this one stood still:"
+            f" {error.message}",
+            Remedy("see how", export_command(destination.store.address, "--history", group=record.group)),
         ) from None
     store.sync(file.name for file in record.files)
     context.on_point("published for good")
