@@ -13,15 +13,14 @@ import re
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn
+from typing import Final, NoReturn
 
 import regex
 from regex import Pattern
 
 from zkgroup.errors import FilterLimitError, FilterSyntaxError, UsageError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS
-
-FilterKind = Literal["white_list", "black_list"]
+from zkgroup.protocol.znodes import FilterKind
 
 #: Seconds of work for one name, and the seconds that each name adds where many are matched.
 TIMEOUT: Final = 1.0

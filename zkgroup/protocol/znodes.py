@@ -205,7 +205,8 @@ def has_other_numbers(parsed: dict[str, Any]) -> bool:
 
 # --- registrations --------------------------------------------------------------------------------------------------
 
-Pattern = Literal["static", "white_list", "black_list"]
+FilterKind = Literal["white_list", "black_list"]
+Pattern = Literal["static", FilterKind]
 _PATTERNS: Final[dict[str, Pattern]] = {
     "static": "static",
     "white_list": "white_list",
