@@ -12,11 +12,11 @@ from diagnosed_groups import (
     SECOND,
     THEN,
     filtering,
+    findings_of,
     group,
     having,
     healthy,
     inactive,
-    judged,
     kafka,
     member,
     owned,
@@ -251,6 +251,6 @@ CASES: list[tuple[str, Case]] = [
 
 def every_finding() -> list[Finding]:
     """All findings of all of these groups, and of those lag that grows."""
-    found = [finding for _, case in CASES for finding in judged(case[3])]
+    found = [finding for _, case in CASES for finding in findings_of(case[3])]
     before = replace(ALONE, taken_at=NOW - 300 * SECOND)
-    return found + judged(having(ALONE, 1, log_end=130), before)
+    return found + findings_of(having(ALONE, 1, log_end=130), before)

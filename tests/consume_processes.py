@@ -33,7 +33,7 @@ class ConsumeProcess:
         return self.output.read_text().split("\n")[:-1]
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         """stderr so far."""
         return self.errors.read_text()
 
@@ -41,14 +41,14 @@ class ConsumeProcess:
         """Wait until at least so many lines are printed; returns them all."""
 
         def enough() -> list[str] | None:
-            assert self.process.poll() is None or len(self.lines) >= count, self.said
+            assert self.process.poll() is None or len(self.lines) >= count, self.stderr
             return self.lines if len(self.lines) >= count else None
 
         return wait_until(enough, timeout, f"{count} lines") or []
 
     def wait_to_hear(self, words: str, timeout: float = 30.0) -> None:
         """Wait until stderr has ``words``."""
-        wait_until(lambda: words in self.said, timeout, f"{words!r} on stderr")
+        wait_until(lambda: words in self.stderr, timeout, f"{words!r} on stderr")
 
     def stop(self, signum: int, timeout: float = 20.0) -> int:
         """Send a signal and wait for the end; returns the exit code."""

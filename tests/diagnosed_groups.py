@@ -1,4 +1,4 @@
-"""Groups made by hand, to be judged: one that is healthy, and what may be wrong with it."""
+"""Groups made by hand, to be diagnosed: one that is healthy, and what may be wrong with it."""
 
 from __future__ import annotations
 
@@ -126,21 +126,21 @@ def kafka(offset: int | None, **changes: Any) -> KafkaOffset:
     return replace(KafkaOffset(offset), **changes)
 
 
-def judged(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> list[Finding]:
+def findings_of(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> list[Finding]:
     """With what really explains its owners."""
     return diagnose(snapshot, infer_strategy(snapshot), earlier)
 
 
 def found(snapshot: GroupSnapshot, code: str, earlier: GroupSnapshot | None = None) -> Finding:
     """The one finding of that kind."""
-    every = judged(snapshot, earlier)
+    every = findings_of(snapshot, earlier)
     of_code = [finding for finding in every if finding.code == code]
     assert len(of_code) == 1, every
     return of_code[0]
 
 
 def codes(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> set[str]:
-    return {finding.code for finding in judged(snapshot, earlier)}
+    return {finding.code for finding in findings_of(snapshot, earlier)}
 
 
 def serious(findings: list[Finding]) -> list[Finding]:

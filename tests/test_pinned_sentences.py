@@ -17,7 +17,8 @@ WORD = re.compile(r"""[("'`^]*([a-z][a-z'-]*)[),.;:!?"'`$]*""")
 def text_of(node: ast.AST) -> str | None:
     """The text of a literal; values in it end a sentence."""
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
+        value = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+        return value if isinstance(value, str) else None
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else " 0 " for part in node.values)
     return None

@@ -31,14 +31,14 @@ def proxy(cluster: Sandbox) -> Iterator[TcpProxy]:
 
 
 def interrupted(
-    proxy: TcpProxy, cluster: Sandbox, begun: Callable[[], bool], signum: int, *args: str
+    proxy: TcpProxy, cluster: Sandbox, has_started: Callable[[], bool], signum: int, *args: str
 ) -> tuple[int, str]:
-    """Run ``zkgroup``, let no answer through once ``begun``, send the signal, and let answers through again."""
+    """Run ``zkgroup``, let no answer through once ``has_started``, send the signal, and let answers through again."""
     command = [ZKGROUP, *args, "-z", proxy.address + cluster.chroot, "--store", "zookeeper", "--execute"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
-        wait_until(lambda: begun() or process.poll() is not None, 60.0)
+        wait_until(lambda: has_started() or process.poll() is not None, 60.0)
         proxy.stall("replies")
         process.send_signal(signum)
         proxy.heal()
@@ -56,10 +56,12 @@ def test_a_copy_in_pieces_that_is_interrupted(
     """It says how many offsets are written, which is how many are there, and how to go on; the code is the signal's."""
     group, other, file = make_group(dict.fromkeys(MANY, 5)), unique("other"), tmp_path / "backup.json"
 
-    def begun() -> bool:
+    def has_started() -> bool:
         return values(registry, other, MANY[0]) == [5]
 
-    returned, message = interrupted(proxy, cluster, begun, signum, "copy-group", group, other, "--backup", str(file))
+    returned, message = interrupted(
+        proxy, cluster, has_started, signum, "copy-group", group, other, "--backup", str(file)
+    )
     assert returned == code, message
     count = sum(value == 5 for value in values(registry, other, *MANY))
     assert 0 < count < len(MANY)

@@ -45,7 +45,7 @@ def committed(kafka: KafkaSettings, group: str, topic: str, partitions: int = 3)
 
 def share(member: ConsumeProcess) -> str:
     """What a member was assigned last, as it says; "" while it has nothing."""
-    steps = re.findall(r"\b(assigned|revoked|lost) (?:(\S+-[0-9.]+)\b)?", member.said)
+    steps = re.findall(r"\b(assigned|revoked|lost) (?:(\S+-[0-9.]+)\b)?", member.stderr)
     kind, partitions = steps[-1] if steps else ("", "")
     return partitions if kind == "assigned" else ""
 
@@ -112,11 +112,11 @@ def test_members_share_and_one_is_killed(
         with consuming(tmp_path, cluster.connect, *options, "-X", "auto.commit.interval.ms=60000") as second:
             wait_until(lambda: share(first) and share(second), what="both have a share")
             assert {share(first), share(second)} in ({f"{topic}-0..1", f"{topic}-2"}, {f"{topic}-1..2", f"{topic}-0"})
-            assert names(first.said, group, "revoked", f"{topic}-0..2", 3)
+            assert names(first.stderr, group, "revoked", f"{topic}-0..2", 3)
             first.process.send_signal(signal.SIGSTOP)
             wait_until(lambda: share(second) == f"{topic}-0..2", what="the suspended member's share is given away")
             first.process.send_signal(signal.SIGCONT)
-            wait_until(lambda: names(first.said, group, "lost"), what="it says what it has lost")
+            wait_until(lambda: names(first.stderr, group, "lost"), what="it says what it has lost")
             wait_until(lambda: share(first) and share(second) != f"{topic}-0..2", what="it has joined again")
             produce(kafka, topic, numbered(30, 3, 30))
             wait_until(lambda: len(first.lines) + len(second.lines) >= 60, what="both have read")

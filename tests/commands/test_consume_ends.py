@@ -85,7 +85,7 @@ def test_who_waits_at_the_end_is_reported(
         waiting.process.send_signal(signal.SIGINT)
         waiting.wait()
         assert waiting.text.count(remedy) == 1
-        assert remedy not in piped.said
+        assert remedy not in piped.stderr
 
 
 def values(result: subprocess.CompletedProcess[str]) -> list[str]:

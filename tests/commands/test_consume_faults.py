@@ -79,10 +79,10 @@ def test_an_expired_session_is_a_pause(
         wait_until(has_joined_again, what="it is registered by another session")
         fill(topic, 50, 2)
         printed = run.wait_for_lines(150)
-        assert run.stop(signal.SIGINT) == 130, run.said
+        assert run.stop(signal.SIGINT) == 130, run.stderr
     assert sorted(printed) == sorted([f"m{i:06d}" for i in range(100)] + [f"m{i:06d}" for i in range(50)])
     assert sum(committed(registry, group).values()) == 150
-    assert all(names(line, "warning", member) for line in run.said.splitlines())
+    assert all(names(line, "warning", member) for line in run.stderr.splitlines())
     assert nobody_is_left(registry, group)
 
 
@@ -194,7 +194,7 @@ def test_a_broker_that_comes_back(
         for process in (member, plain):
             assert len(process.wait_for_lines(150)) == 150
             assert process.stop(signal.SIGINT) == 130
-            assert process.said.count("\n") < 10, process.said
+            assert process.stderr.count("\n") < 10, process.stderr
 
 
 def test_a_signal_while_brokers_are_waited_for(elsewhere: Registry, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_signal_while_brokers_are_waited_for(elsewhere: Registry, tmp_path: Pa
             connection, _ = server.accept()  # now it waits for an answer
             assert process.stop(signal.SIGINT, timeout=5) == 130
             connection.close()
-    assert process.said == ""
+    assert process.stderr == ""
 
 
 def test_no_broker_is_waited_for(
@@ -225,11 +225,11 @@ def test_no_broker_is_waited_for(
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (3, "", 1)
     assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
     with consuming(tmp_path, elsewhere.settings.hosts, topic, "-g", "g", "--from-beginning") as process:
-        wait_until(lambda: process.said.count("\n") == len(members(elsewhere, "g")) == 1, what="a line, and it waits")
+        wait_until(lambda: process.stderr.count("\n") == len(members(elsewhere, "g")) == 1, what="a line, and it waits")
         register_broker(elsewhere, int(cluster.bootstrap.rpartition(":")[2]))
         process.wait_for_lines(10)
         assert process.stop(signal.SIGTERM) == 143
-    assert process.said.count("\n") == 1
+    assert process.stderr.count("\n") == 1
     assert committed(elsewhere, "g") == {f"{topic}-0": 10}
     assert nobody_is_left(elsewhere, "g")
 

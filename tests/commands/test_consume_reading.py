@@ -129,7 +129,7 @@ def test_plain_reading_registers_nothing(cluster: Sandbox, topic: str, registry:
         process.wait_for_lines(40)
         assert registry.read([Children(znodes.consumers())]) == before
         assert process.stop(signal.SIGINT) == 130
-    assert process.said == ""
+    assert process.stderr == ""
     assert registry.read([Children(znodes.consumers())]) == before
 
 
@@ -388,14 +388,14 @@ def test_a_rebalance_can_be_followed(
     with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=a") as first:
         first.wait_for_lines(40)
         with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=b") as second:
-            wait_until(lambda: names(first.said, 1, 2, f"{topic}-0"), what="half is the first's")
-            wait_until(lambda: names(second.said, 1, 2, f"{topic}-1"), what="half is the second's")
+            wait_until(lambda: names(first.stderr, 1, 2, f"{topic}-0"), what="half is the first's")
+            wait_until(lambda: names(second.stderr, 1, 2, f"{topic}-1"), what="half is the second's")
             assert sorted(members(registry, group)) == [f"{group}_a", f"{group}_b"]
             second.stop(signal.SIGINT)
         all_owned = (2, 2, f"{topic}-0..1")
-        wait_until(lambda: names(first.said.partition(f"{group}_b")[2], *all_owned), what="all is its again")
+        wait_until(lambda: names(first.stderr.partition(f"{group}_b")[2], *all_owned), what="all is its again")
         first.stop(signal.SIGINT)
-    message = [re.sub(r"^[-0-9T:.]{23}Z INFO (\S+: )?", "", line) for line in first.said.splitlines()]
+    message = [re.sub(r"^[-0-9T:.]{23}Z INFO (\S+: )?", "", line) for line in first.stderr.splitlines()]
     expected: list[tuple[object, ...]] = [
         (reader_in_use(),),
         (group,),

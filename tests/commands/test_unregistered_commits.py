@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli import WAITING_FOR_COMMITS, run
-from diagnosed_groups import judged, stored
+from diagnosed_groups import findings_of, stored
 from group_nodes import Groups, commit_in_kafka, tree
 from lines import names
 from support import wait_until
@@ -83,7 +83,7 @@ def live(
 
 
 def test_it_is_found(registry: Registry, kafka: KafkaSettings, live: tuple[str, str]) -> None:
-    (found,) = (f for f in judged(read_group(registry, live[0], kafka=kafka)) if f.code == "unregistered-commits")
+    (found,) = (f for f in findings_of(read_group(registry, live[0], kafka=kafka)) if f.code == "unregistered-commits")
     assert (found.severity, found.subject) == ("info", live[0])
     assert re.search(r"\b2\b.*\b0\.\d s\b", found.message), "partitions, seconds since"
 
@@ -133,7 +133,7 @@ def test_however_it_commits(
     fill(topic, 40, 2)
     group = groups.make(offsets={(topic, 0): 10, (topic, 1): 10})
     with committing(registry, group, topic, 2, how):
-        assert "unregistered-commits" in {finding.code for finding in judged(read_group(registry, group))}
+        assert "unregistered-commits" in {finding.code for finding in findings_of(read_group(registry, group))}
         done = run("reset-offsets", group, "--all-topics", "--to-earliest", "--execute", "-z", cluster.connect)
     assert (done.returncode, names_a_commit(done.stderr, group, topic)) == (5, True), done
 
@@ -207,7 +207,7 @@ def test_once_it_has_stopped_the_change_is_made(
     done = run("reset-offsets", group, "--all-topics", "--to-earliest", "--execute", "-z", cluster.connect)
     assert (done.returncode, bool(re.search(rf"\b{group}\b.*\d s\b", done.stderr))) == (0, True), done
     assert names(done.stderr.splitlines()[-1], 2, group)
-    assert "unregistered-commits" not in {finding.code for finding in judged(read_group(registry, group))}
+    assert "unregistered-commits" not in {finding.code for finding in findings_of(read_group(registry, group))}
     again = run("reset-offsets", group, "--all-topics", "--to-latest", "--execute", "-z", cluster.connect)
     assert (again.returncode, "warning" in again.stderr) == (0, False), again
 
@@ -235,7 +235,7 @@ def test_a_member_that_has_left_is_none(
     snapshot = read_group(registry, group)
     assert snapshot.partitions[0].stored is not None
     assert snapshot.partitions[0].stored.version >= 2
-    assert "unregistered-commits" not in {finding.code for finding in judged(snapshot)}
+    assert "unregistered-commits" not in {finding.code for finding in findings_of(snapshot)}
 
 
 def test_what_tells_of_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from advised_commands import type_in
 from broken_groups import Maker, take_snapshot
-from diagnosed_groups import judged, lines, serious
+from diagnosed_groups import findings_of, lines, serious
 from group_nodes import commit_in_kafka
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -24,13 +24,13 @@ def test_what_remedies_advise_repairs(maker: Maker, cluster: Sandbox, registry: 
     group = maker.group(offsets=offsets)
     seen: set[str] = set()
     for _ in range(4):  # a remedy may bring the next thing to light
-        findings = serious(judged(take_snapshot(registry, kafka, group)))
+        findings = serious(findings_of(take_snapshot(registry, kafka, group)))
         if not findings:
             break
         seen |= {finding.code for finding in findings}
         for finding in findings:
             type_in(lines(finding), cluster.connect)
-    assert judged(take_snapshot(registry, kafka, group)) == []
+    assert findings_of(take_snapshot(registry, kafka, group)) == []
     assert seen == {
         "unreadable-offset",
         "offset-beyond-end",
@@ -47,10 +47,10 @@ def test_what_is_advised_for_stores_that_contradict_each_other_repairs(
     """Whosever offset is taken, the command makes both stores say the same."""
     group = maker.group(offsets=maker.sane)
     maker.in_kafka(group, 8)
-    (contradicting,) = serious(judged(take_snapshot(registry, kafka, group)))
+    (contradicting,) = serious(findings_of(take_snapshot(registry, kafka, group)))
     type_in(lines(contradicting), cluster.connect, f"migrate-group {group} --to {to}")
     now = take_snapshot(registry, kafka, group)
-    assert judged(now) == []
+    assert findings_of(now) == []
     assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == offset
 
 
@@ -61,12 +61,12 @@ def test_what_is_wrong_in_one_store_is_set_from_the_other(
     which order; when all has been typed both stores hold it."""
     group = maker.group(offsets={(maker.orders, 0): 5, (maker.orders, 1): b"abc"})
     commit_in_kafka(kafka, group, {TopicPartition(maker.orders, 0): 15, TopicPartition(maker.orders, 1): 6})
-    findings = serious(judged(take_snapshot(registry, kafka, group)))
+    findings = serious(findings_of(take_snapshot(registry, kafka, group)))
     assert {finding.code for finding in findings} == {"offset-beyond-end", "unreadable-offset"}
     for finding in findings:
         type_in(lines(finding), cluster.connect)
     now = take_snapshot(registry, kafka, group)
-    assert judged(now) == []
+    assert findings_of(now) == []
     assert [(p.committed("zookeeper"), p.committed("kafka")) for p in now.partitions] == [(5, 5), (6, 6)]
 
 
@@ -76,11 +76,11 @@ def test_what_is_advised_for_a_topic_with_fewer_partitions_repairs(
     """The offset of the partition that is gone, and no other of its topic."""
     group = maker.group(offsets=maker.sane | {(maker.orders, 7): 3, (maker.cut, 0): 7})
     before = take_snapshot(registry, kafka, group)
-    (finding,) = serious(judged(before))
+    (finding,) = serious(findings_of(before))
     assert finding.code == "offset-of-missing-partition"
     type_in(lines(finding), cluster.connect, "delete-group")
     now = take_snapshot(registry, kafka, group)
-    assert judged(now) == []
+    assert findings_of(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.partition != 7]
 
 
@@ -90,11 +90,11 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
     """Nodes below ``orders:0``, which no topic can be called, is not partition 0 of ``orders``."""
     group = maker.group(offsets=maker.sane | {(f"{maker.orders}:0", 0): 1})
     before = take_snapshot(registry, kafka, group)
-    (finding,) = serious(judged(before))
+    (finding,) = serious(findings_of(before))
     assert finding.code == "offset-of-missing-topic"
     type_in(lines(finding), cluster.connect, "unsubscribe")
     now = take_snapshot(registry, kafka, group)
-    assert judged(now) == []
+    assert findings_of(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]
 
 
@@ -114,7 +114,7 @@ def test_what_is_advised_for_nodes_that_no_session_holds_repairs(
         for _ in range(9):
             advised = [
                 one
-                for one in judged(take_snapshot(registry, kafka, group))
+                for one in findings_of(take_snapshot(registry, kafka, group))
                 if any("release-owners" in line for line in lines(one))
             ]
             if not advised:

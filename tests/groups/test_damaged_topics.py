@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from cli import run
-from diagnosed_groups import judged
+from diagnosed_groups import findings_of
 from lines import names
 from support import wait_until
 
@@ -74,14 +74,14 @@ def test_a_member_reads_on_and_its_group_is_sound(
     settings = {"auto.commit.interval.ms": "200", "rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
     with cluster.member(name, f"{topic},{bad}", kind="topics", release=release, name=f"{name}-a", properties=settings):
 
-        def look_until_read() -> bool:
+        def is_read() -> bool:
             at = {p.topic: p.committed("zookeeper") for p in read_group(registry, name).partitions}
             return at == {topic: 10, bad: 5}
 
-        wait_until(look_until_read, 60, "the member reads the sound topic")
+        wait_until(is_read, 60, "the member reads the sound topic")
         snapshot = read_group(registry, name, kafka=kafka)
         assert (snapshot.state, ownership_defects(snapshot)) == ("active", [])
-        findings = [f for f in judged(snapshot) if f.severity != "info"]
+        findings = [f for f in findings_of(snapshot) if f.severity != "info"]
         assert [(f.code, f.severity, f.subject) for f in findings] == [
             ("unreadable-node", "warning", f"/brokers/topics/{bad}")
         ]
@@ -110,11 +110,11 @@ def test_a_member_that_fails_on_it_is_reported(
         wait_until(lambda: "can't rebalance after 2 retries" in member.logged(), 60, "it gives up")
 
         def find() -> list[tuple[str, str]]:
-            return [(f.code, f.severity) for f in judged(read_group(registry, name)) if f.severity == "critical"]
+            return [(f.code, f.severity) for f in findings_of(read_group(registry, name)) if f.severity == "critical"]
 
         led = [("unreadable-node", "critical"), ("partition-without-owner", "critical")]
         wait_until(lambda: find()[:2] == led, 30, "it is found")
-        findings = [f for f in judged(read_group(registry, name)) if f.severity == "critical"]
+        findings = [f for f in findings_of(read_group(registry, name)) if f.severity == "critical"]
         assert findings[0].subject == f"/brokers/topics/{bad}"
         assert not any("assign" in command for f in findings for command in f.commands), findings
 

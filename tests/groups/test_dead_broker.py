@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from cli import run
-from diagnosed_groups import judged
+from diagnosed_groups import findings_of
 from servers import Sandbox
 from support import numbered
 
@@ -88,7 +88,7 @@ def test_each_partition_has_its_own_error(crippled: Crippled) -> None:
     assert all("broker 2" in (p.log_error or "") for p in snapshot.partitions if p.partition in crippled.dead)
     (reported,) = [note for note in map(str, notes(snapshot)) if "broker 2" in note]
     assert reported.startswith(", ".join(f"t-{number}" for number in sorted(crippled.dead)))
-    (finding,) = [finding for finding in judged(snapshot) if finding.code == "incomplete-snapshot"]
+    (finding,) = [finding for finding in findings_of(snapshot) if finding.code == "incomplete-snapshot"]
     assert "broker 2" in finding.message
 
 

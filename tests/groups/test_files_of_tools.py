@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from lines import names
 
 from zkgroup.errors import UsageError
 from zkgroup.groups.offset_files.offset_file import parse_offsets
@@ -54,17 +55,17 @@ def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, i
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "facts"),
     [
-        (b"\x1e\x8b\x08", "f, line 1: byte 1 is no UTF-8, so it is no text: "),
-        (b"\xff\xfe\x00", "f, line 1: byte 2 is no UTF-16, so it is no text: "),
-        (b'orders,0,"5', "is no CSV: a quote in it does not end, or text follows it"),
-        (b"Consumer group 'g1' does not exist.\n", "where 3 are expected"),
-        (b'{"error": true, "message": "cluster or consumer not found"}', "no partitions with offsets"),
+        (b"\x1e\x8b\x08", ("f", "line 1", "byte 1", "UTF-8")),
+        (b"\xff\xfe\x00", ("f", "line 1", "byte 2", "UTF-16")),
+        (b'orders,0,"5', ("f", "line 1", 'orders,0,"5', "CSV")),
+        (b"Consumer group 'g1' does not exist.\n", ("f", "line 1", 6, 3)),
+        (b'{"error": true, "message": "cluster or consumer not found"}', ("f", "error", "true")),
     ],
 )
-def test_what_cannot_be_read(data: bytes, why: str) -> None:
-    """Told in words for people, not in those of a parser."""
+def test_what_cannot_be_read(data: bytes, facts: tuple[object, ...]) -> None:
+    """Reported in words for people, not in those of a parser."""
     with pytest.raises(UsageError) as caught:
         parse_offsets(data, "f")
-    assert why in str(caught.value)
+    assert names(str(caught.value), *facts)

@@ -1,4 +1,4 @@
-"""Findings, judged on groups made by hand: for each kind what is found, how bad it is, and what is none."""
+"""Findings, diagnosed on groups made by hand: for each kind what is found, how bad it is, and what is none."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from diagnosed_groups import (
     THEN,
     codes,
     filtering,
+    findings_of,
     found,
     group,
     having,
     healthy,
     inactive,
-    judged,
     kafka,
     lines,
     member,
@@ -71,13 +71,13 @@ def test_every_kind_has_a_case() -> None:
 @pytest.mark.parametrize("snapshot", [TWO, ALONE, inactive(), group(), healthy(7)])
 def test_healthy_groups_have_none(snapshot: GroupSnapshot) -> None:
     """Groups that are as they should be have no finding at all."""
-    assert judged(snapshot) == []
+    assert findings_of(snapshot) == []
 
 
 def test_findings_are_sorted_worst_first() -> None:
     """Criticals, then warnings, then infos; within them causes before effects; the same list every time."""
     bad = replace(having(having(UNREAD, 0, stored=stored(120)), 1, stored=stored(3)), broker_ids=())
-    findings = judged(
+    findings = findings_of(
         replace(bad, problems=(NodeProblem("/x", "is no JSON"),), members=(member("g_a", {"orders": 9}),))
     )
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
@@ -87,7 +87,7 @@ def test_findings_are_sorted_worst_first() -> None:
     assert findings[0].severity == "critical"
     shuffled = list(bad.partitions)
     random.Random(1).shuffle(shuffled)
-    assert judged(replace(bad, partitions=tuple(shuffled))) == judged(bad)
+    assert findings_of(replace(bad, partitions=tuple(shuffled))) == findings_of(bad)
 
 
 # --- when a gap is none -----------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_a_gap_in_two_snapshots_is_none_of_a_rebalance() -> None:
 def test_a_young_group_that_has_settled_is_not_rebalancing() -> None:
     """A rebalance is reported only while something is out of place."""
     partitions = tuple(replace(p, since=JUST_NOW) for p in TWO.partitions)
-    assert judged(replace(TWO, partitions=partitions)) == []
+    assert findings_of(replace(TWO, partitions=partitions)) == []
 
 
 def test_kafka_tells_of_its_own_rebalances() -> None:
@@ -178,7 +178,7 @@ def test_foreign_clients_are_no_mix() -> None:
     members = [member(name, {"orders": 1}) for name in ("h:1", "h:2")]
     partitions = [owned("orders", n, owner="h:1", member="h:1", stream=None) for n in range(3)]
     partitions.append(owned("orders", 3, owner="h:2", member="h:2", stream=None))
-    findings = judged(group(members, partitions))
+    findings = findings_of(group(members, partitions))
     assert {(finding.code, finding.severity) for finding in findings} == {
         ("unexplained-owners", "info"),
         ("foreign-client", "info"),
@@ -188,7 +188,7 @@ def test_foreign_clients_are_no_mix() -> None:
 def test_what_a_filter_takes_of_internal_topics_is_its_own_business() -> None:
     """exclude.internal.topics is in no registration: owners of such topics are neither unregistered nor a mix."""
     partitions = [*ALONE.partitions, owned("__consumer_offsets", 0)]
-    assert judged(group([filtering("g_a", ".*", {"orders": 1})], partitions)) == []
+    assert findings_of(group([filtering("g_a", ".*", {"orders": 1})], partitions)) == []
     assert "owner-without-subscription" in codes(group(ALONE.members, partitions))
 
 
@@ -212,7 +212,7 @@ def test_a_topic_that_cannot_be_read_is_not_called_leaderless() -> None:
 def test_a_damaged_topic_goes_before_what_follows_from_it() -> None:
     """Where members fail on a topic's node, that leads, and nothing else advises a rebalance."""
     error = NodeProblem("/brokers/topics/orders", "is no JSON object", is_malformed=True)
-    findings = judged(replace(UNREAD, topics={"orders": topic("orders", 0, error=error)}))
+    findings = findings_of(replace(UNREAD, topics={"orders": topic("orders", 0, error=error)}))
     critical = [f for f in findings if f.severity == "critical"]
     assert [f.code for f in critical[:2]] == ["unreadable-node", "partition-without-owner"]
     assert not any("assign" in command for f in findings for command in f.commands)
@@ -230,7 +230,7 @@ def test_a_zombie_is_to_go_before_members_try_again() -> None:
 def test_range_does_not_mind_different_topics() -> None:
     """Subscriptions that differ are none of range's business; under roundrobin they are a warning."""
     two = [member("g_a", {"orders": 1}), member("g_b", {"bills": 1})]
-    assert judged(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")])) == []
+    assert findings_of(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")])) == []
     circle = infer_strategy(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]))
     newer = replace(circle, best=next(v for v in circle.exact if v.strategy == "roundrobin"))
     findings = diagnose(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]), newer)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from broken_groups import Maker, take_snapshot
-from diagnosed_groups import judged, serious
+from diagnosed_groups import findings_of, serious
 from members import ReadMember, wait_for_rest
 from support import numbered, wait_until
 
@@ -27,8 +27,8 @@ DAY = 86_400_000
 def test_an_inactive_group_with_sane_offsets(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
     """Nothing at all is said of it, today or in three days."""
     snapshot = take_snapshot(registry, kafka, maker.group(offsets=maker.sane))
-    assert judged(snapshot) == []
-    assert judged(replace(snapshot, taken_at=snapshot.taken_at + 3 * DAY)) == []
+    assert findings_of(snapshot) == []
+    assert findings_of(replace(snapshot, taken_at=snapshot.taken_at + 3 * DAY)) == []
 
 
 def test_members_that_join_and_leave(
@@ -38,7 +38,7 @@ def test_members_that_join_and_leave(
     make_topic: Callable[..., str],
     unique: Callable[[str], str],
 ) -> None:
-    """Members of zkgroup that join and leave: no snapshot at any time gives anything worse than an info, each judged
+    """Members of zkgroup that join and leave: no snapshot at any time gives anything worse than an info, each diagnosed
     with the one before it; at rest there is nothing, then or minutes later."""
     topic, group = make_topic(4), unique("group")
     produce(kafka, topic, numbered(40, 4))
@@ -50,7 +50,7 @@ def test_members_that_join_and_leave(
         with cluster.registry(30.0) as own:
             while not over.is_set():
                 now = take_snapshot(own, None, group)  # owners and offsets, as often as can be
-                bad.extend(serious(judged(now, snapshots[-1] if snapshots else None)))
+                bad.extend(serious(findings_of(now, snapshots[-1] if snapshots else None)))
                 snapshots.append(now)
 
     def churn() -> int:
@@ -78,8 +78,8 @@ def test_members_that_join_and_leave(
 
         wait_until(committed, 20, "all is committed")
         now = take_snapshot(registry, kafka, group)
-        assert judged(now) == []
-        assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
+        assert findings_of(now) == []
+        assert findings_of(replace(now, taken_at=now.taken_at + 600_000), now) == []
 
 
 def test_a_member_of_the_scala_consumer(
@@ -101,8 +101,8 @@ def test_a_member_of_the_scala_consumer(
 
         wait_until(committed, 30, "all is committed")
         now = take_snapshot(registry, kafka, group)
-        assert judged(now) == []
-        assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
+        assert findings_of(now) == []
+        assert findings_of(replace(now, taken_at=now.taken_at + 600_000), now) == []
 
 
 def test_a_filter_with_a_backslash_of_the_scala_consumer(
@@ -118,7 +118,7 @@ def test_a_filter_with_a_backslash_of_the_scala_consumer(
         snapshot = take_snapshot(registry, None, group)
     finally:
         member.kill()  # with nothing to read the Scala consumer hangs when it is asked to leave
-    findings = judged(snapshot)
+    findings = findings_of(snapshot)
     assert [(finding.code, finding.subject) for finding in findings] == [("doubly-escaped-filter", member.id)]
     assert [dict(one.streams) for one in snapshot.members] == [{}]
 
@@ -140,13 +140,15 @@ def test_a_group_in_kafka(
 
         wait_until(assigned, 30, "the consumer is given partitions")
         for source in (registry, None):
-            assert serious(judged(read_group(source, group, kafka=kafka))) == []
+            assert serious(findings_of(read_group(source, group, kafka=kafka))) == []
     finally:
         client.close()
     maker.in_kafka(group, 5)
     for source in (registry, None):
-        assert {f.code for f in serious(judged(read_group(source, group, kafka=kafka)))} <= {"partition-without-offset"}
+        assert {f.code for f in serious(findings_of(read_group(source, group, kafka=kafka)))} <= {
+            "partition-without-offset"
+        }
     maker.in_kafka(group, 500)
     for source in (registry, None):
-        findings = judged(read_group(source, group, kafka=kafka))
+        findings = findings_of(read_group(source, group, kafka=kafka))
         assert next(f.subject for f in findings if f.code == "offset-beyond-end") == f"{maker.orders}-0"

@@ -1,4 +1,4 @@
-"""Findings on real servers: every situation is made, read, explained and judged."""
+"""Findings on real servers: every situation is made, read, explained and diagnosed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from broken_groups import Broken, Maker, make_broken, take_snapshot
 from cli import run
-from diagnosed_groups import judged, lines
+from diagnosed_groups import findings_of, lines
 from lines import names
 from support import numbered, wait_until
 
@@ -70,9 +70,9 @@ def test_all_are_made(broken: list[Broken]) -> None:
 
 @pytest.mark.parametrize("number", range(EXPECTED))
 def test_a_situation_is_found(number: int, broken: list[Broken], snapshots: Mapping[str, GroupSnapshot]) -> None:
-    """Read, explained and judged, each situation gives its finding, with its severity, subject and numbers."""
+    """Read, explained and diagnosed, each situation gives its finding, with its severity, subject and numbers."""
     expected = broken[number]
-    every = judged(snapshots[expected.group])
+    every = findings_of(snapshots[expected.group])
     found = [finding for finding in every if (finding.code, finding.subject) == (expected.code, expected.subject)]
     assert len(found) == 1, (expected, every)
     assert found[0].severity == expected.severity, (expected, found)
@@ -110,7 +110,7 @@ def test_nothing_else_is_critical(broken: list[Broken], snapshots: Mapping[str, 
     """A situation that is a warning, or a note, does not drag something critical in."""
     mild = {one.group for one in broken} - {one.group for one in broken if one.severity == "critical"}
     for group in mild:
-        critical = [f for f in judged(snapshots[group]) if f.severity == "critical"]
+        critical = [f for f in findings_of(snapshots[group]) if f.severity == "critical"]
         # An owner node that is not the plan's is one thing, and what its stream reads another.
         assert critical == [], group
 
@@ -124,7 +124,7 @@ def test_a_rebalance_going_on(maker: Maker, registry: Registry, kafka: KafkaSett
     for _ in range(3):  # on a busy machine the command may come too late for it
         began = time.monotonic()
         group = maker.group(maker.one(), {}, maker.sane)
-        findings = judged(take_snapshot(registry, kafka, group))
+        findings = findings_of(take_snapshot(registry, kafka, group))
         result = run("inspect-group", group, "--verify", "-z", cluster.connect, "--output", "json")
         if time.monotonic() - began < REST / 1000:
             break
@@ -139,12 +139,14 @@ def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> 
     before = take_snapshot(registry, kafka, group)
     produce(kafka, maker.orders, numbered(4, 2))
     now = take_snapshot(registry, kafka, group)
-    (note,) = [finding for finding in judged(now, before) if finding.code == "growing-lag"]
+    (note,) = [finding for finding in findings_of(now, before) if finding.code == "growing-lag"]
     assert note.severity == "info"
     assert note.subject == f"{maker.orders}-0..1"
     assert names(note.message, 5, 7)
     (warning,) = [
-        f for f in judged(now, replace(before, taken_at=before.taken_at - 130_000)) if f == f and f.code == note.code
+        f
+        for f in findings_of(now, replace(before, taken_at=before.taken_at - 130_000))
+        if f == f and f.code == note.code
     ]
     assert warning.severity == "warning"
 
@@ -155,8 +157,8 @@ def test_inactive_groups(registry: Registry, unique: Callable[[str], str]) -> No
     assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, "never"))), Failure)
     assert not isinstance(registry.write(Create(znodes.offset(group, TopicPartition("never", 0)), b"3")), Failure)
     now = take_snapshot(registry, None, group)
-    assert "leftover-group" not in {finding.code for finding in judged(now)}
-    later = judged(replace(now, taken_at=now.taken_at + DAY))
+    assert "leftover-group" not in {finding.code for finding in findings_of(now)}
+    later = findings_of(replace(now, taken_at=now.taken_at + DAY))
     assert {finding.severity for finding in later} == {"info"}
     assert lines(next(f for f in later if f.code == "leftover-group")) == (f"zkgroup delete-group {group} --execute",)
 
@@ -167,12 +169,12 @@ def test_a_cluster_without_brokers(zookeeper: Sandbox, unique: Callable[[str], s
     with Registry(ZooKeeperSettings(zookeeper.address), 30.0) as root:
         assert not isinstance(root.write(Ensure("/" + connect.partition("/")[2] + znodes.ids("g"))), Failure)
     with Registry(ZooKeeperSettings(connect), 30.0) as registry:
-        findings = judged(take_snapshot(registry, None, "g"))
+        findings = findings_of(take_snapshot(registry, None, "g"))
     assert [(finding.code, finding.severity) for finding in findings] == [("cluster-without-broker", "critical")]
 
 
 def test_brokers_that_do_not_answer(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
-    """A broker is registered and nobody listens there: what could not be judged is said, and it is not critical."""
+    """A broker is registered and nobody listens there: what could not be diagnosed is reported, and it is not critical."""
     chroot = "/" + unique("deaf")
     topic = '{"version":1,"partitions":{"0":[1]}}'
     state = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
@@ -188,7 +190,7 @@ def test_brokers_that_do_not_answer(zookeeper: Sandbox, unique: Callable[[str], 
             assert not isinstance(root.write(Create(chroot + path, data.encode())), Failure)
     with Registry(ZooKeeperSettings(zookeeper.address + chroot), 30.0) as registry:
         snapshot = read_group(registry, "g", kafka=KafkaSettings("127.0.0.1:1"), timeout=1.0)
-    findings = judged(snapshot)
+    findings = findings_of(snapshot)
     assert [(finding.code, finding.severity) for finding in findings] == [("incomplete-snapshot", "warning")]
 
 
@@ -205,7 +207,7 @@ def test_a_group_in_two_places(maker: Maker, registry: Registry, kafka: KafkaSet
             return joined.is_set()
 
         wait_until(assigned, 30, "the consumer is given partitions")
-        findings = judged(take_snapshot(registry, kafka, group))
+        findings = findings_of(take_snapshot(registry, kafka, group))
     finally:
         client.close()
     (split,) = [finding for finding in findings if finding.code == "split-group"]

@@ -1,4 +1,4 @@
-"""Findings about offsets, judged on groups made by hand: how bad they are, and what is none."""
+"""Findings about offsets, diagnosed on groups made by hand: how bad they are, and what is none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from diagnosed_groups import (
     THEN,
     codes,
     filtering,
+    findings_of,
     found,
     group,
     having,
     inactive,
-    judged,
     kafka,
     lines,
     owned,
@@ -39,7 +39,7 @@ def test_who_has_just_started_has_nothing_to_commit() -> None:
 
 def test_an_offset_in_kafka_is_one() -> None:
     """A partition that is committed in Kafka alone has an offset."""
-    assert judged(having(ALONE, 1, stored=None, kafka=kafka(50))) == []
+    assert findings_of(having(ALONE, 1, stored=None, kafka=kafka(50))) == []
 
 
 def test_offsets_that_a_corrected_filter_needs_are_not_to_be_removed() -> None:
@@ -53,7 +53,7 @@ def test_offsets_that_a_corrected_filter_needs_are_not_to_be_removed() -> None:
     assert not found(group((member, mistyped), left), "offset-without-subscriber").commands
 
 
-def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:
+def _without_coordinator(snapshot: GroupSnapshot) -> GroupSnapshot:
     """The same while its coordinator does not answer."""
     partitions = tuple(replace(p, kafka_unknown=True) for p in snapshot.partitions)
     return replace(snapshot, partitions=partitions, kafka_members_unknown=True, kafka_offsets_unknown=True)
@@ -76,8 +76,8 @@ def test_what_kafka_may_know_is_not_reported_missing(
     """An offset, a commit or a member may be in the half that no server reports of: that there is none is not
     claimed."""
     assert code in codes(snapshot, earlier)
-    assert code not in codes(_untold(snapshot), earlier)
-    assert code not in codes(snapshot, _untold(earlier)) if code == "growing-lag" and earlier else True
+    assert code not in codes(_without_coordinator(snapshot), earlier)
+    assert code not in codes(snapshot, _without_coordinator(earlier)) if code == "growing-lag" and earlier else True
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,18 @@ def test_what_kafka_may_know_is_left_alone(code: str, changes: dict[str, Any]) -
     and may be right."""
     wrong = having(inactive(), 1, **changes)
     assert "--store" not in "".join(lines(found(wrong, code)))
-    assert "--topic orders:1 " in "".join(lines(found(_untold(wrong), code)))
-    assert "--store zookeeper" in "".join(lines(found(_untold(wrong), code)))
+    assert "--topic orders:1 " in "".join(lines(found(_without_coordinator(wrong), code)))
+    assert "--store zookeeper" in "".join(lines(found(_without_coordinator(wrong), code)))
 
 
 def test_an_offset_at_either_end_of_the_log_lies_in_it() -> None:
     """The first offset that is there, and the next that will be, are both fine."""
-    assert judged(having(having(ALONE, 0, stored=stored(10)), 1, stored=stored(100))) == []
+    assert findings_of(having(having(ALONE, 0, stored=stored(10)), 1, stored=stored(100))) == []
 
 
 def test_nothing_is_reported_of_logs_that_are_not_known() -> None:
     """Without log ends nothing is beyond them."""
-    assert judged(having(ALONE, 1, log_start=None, log_end=None)) == []
+    assert findings_of(having(ALONE, 1, log_start=None, log_end=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_old_groups_have_less_severe_findings() -> None:
     assert found(lost, "offset-before-start").severity == "critical"
     assert found(replace(lost, last_change=NOW - 8 * DAY), "offset-before-start").severity == "warning"
     leftover = replace(lost, group="console-consumer-77", last_change=NOW - 2 * DAY)
-    assert {finding.severity for finding in judged(leftover)} == {"info"}
+    assert {finding.severity for finding in findings_of(leftover)} == {"info"}
 
 
 def test_a_console_consumer_that_has_just_gone_is_no_debris() -> None:
     """It may be about to come back; and one with members never is."""
-    assert judged(inactive(group="console-consumer-1", last_change=NOW - 60 * SECOND)) == []
+    assert findings_of(inactive(group="console-consumer-1", last_change=NOW - 60 * SECOND)) == []
     assert "leftover-group" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
 
 

@@ -13,11 +13,11 @@ from broken_groups_by_hand import ALONE
 from diagnosed_groups import (
     GROUP,
     codes,
+    findings_of,
     found,
     group,
     having,
     inactive,
-    judged,
     kafka,
     lines,
     member,
@@ -185,7 +185,7 @@ def test_no_rebalance_is_advised_without_a_living_member(is_unreadable: bool) ->
         unreadable={path: "not authorised"} if is_unreadable else {},
     )
     assert {"persistent-owner"} <= codes(left)
-    assert not [line for one in judged(left) for line in lines(one) if " assign " in line]
+    assert not [line for one in findings_of(left) for line in lines(one) if " assign " in line]
     obstacle = next(rebalance_obstacles(left))
     assert obstacle.is_unknown is is_unreadable
     release = found(left, "persistent-owner").remedy
@@ -196,7 +196,7 @@ def test_no_rebalance_is_advised_without_a_living_member(is_unreadable: bool) ->
     assert isinstance(refused, RefusedError) is not is_unreadable
     assert refused.remedy == Remedy(obstacle.remedy)
     both = replace(left, members=(*left.members, member("g_a", {"orders": 1})))
-    advised = [line for one in judged(both) for line in lines(one) if " assign " in line]
+    advised = [line for one in findings_of(both) for line in lines(one) if " assign " in line]
     assert bool(advised) is not is_unreadable
 
 
@@ -286,7 +286,7 @@ def test_numbers_are_kept_next_to_a_malformed_one() -> None:
     """A -1 with a blank has no number to be written alone; those next to it have."""
     odd = having(inactive(), 0, stored=stored(None, defect="-1 and a blank"))
     odd = having(odd, 1, stored=stored(9, defect="a blank"))
-    remedies = ["\n".join(lines(one)) for one in judged(odd) if one.code == "unreadable-offset"]
+    remedies = ["\n".join(lines(one)) for one in findings_of(odd) if one.code == "unreadable-offset"]
     assert [re.findall(r"--topic (\S+) (--to-\S+(?: \d+)?)", one) for one in remedies] == [
         [("orders:0", "--to-earliest")],
         [("orders:1", "--to-current")],

@@ -94,7 +94,7 @@ def make(
     )
 
 
-def judged(registry: Registry, kafka: KafkaSettings, group: str) -> tuple[GroupSnapshot, tuple[Finding, ...]]:
+def inspect_group(registry: Registry, kafka: KafkaSettings, group: str) -> tuple[GroupSnapshot, tuple[Finding, ...]]:
     found = inspect(read_group(registry, group, kafka=kafka))
     return found.snapshot, found.findings
 
@@ -103,7 +103,7 @@ def test_a_healthy_group_of_one_foreign_client_is_healthy(
     registry: Registry, kafka: KafkaSettings, groups: Groups, client: Client, topics: tuple[str, str]
 ) -> None:
     """Its subscription is what its client means, or else what it owns."""
-    snapshot, findings = judged(registry, kafka, make(groups, client, topics))
+    snapshot, findings = inspect_group(registry, kafka, make(groups, client, topics))
     assert {finding.severity for finding in findings} <= {"info"}, findings
     assert "foreign-client" in {finding.code for finding in findings}
     assert (snapshot.state, ownership_defects(snapshot)) == ("active", [])
@@ -115,7 +115,7 @@ def test_with_a_member_of_the_scala_consumer_it_is_diagnosed_as_that_reads_it(
     registry: Registry, kafka: KafkaSettings, groups: Groups, client: Client, topics: tuple[str, str]
 ) -> None:
     group = make(groups, client, topics, {"@_scala-1411294187842-0c": static({topics[0]: 1})})
-    _, findings = judged(registry, kafka, group)
+    _, findings = inspect_group(registry, kafka, group)
     codes = {finding.code for finding in findings if finding.severity != "info"}
     stops = "subscription" not in client.data
     assert ("stopping-registration" in codes) == stops, findings

@@ -1,4 +1,4 @@
-"""A healthy group of which an access list hides a part: what cannot be seen is not judged, nor made anything of."""
+"""A healthy group of which an access list hides a part: what cannot be seen is not diagnosed, nor made anything of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from cli import run
-from diagnosed_groups import DAY, judged
+from diagnosed_groups import DAY, findings_of
 from hidden_groups import AUTH, CLOSED, PARTS, make_hiding
 from lines import names
 from support import numbered
@@ -66,7 +66,7 @@ def test_what_may_not_be_read_is_not_diagnosed(
     assert found.state == "active"
     assert ownership_defects(found) == []
     for later in (0, 60_000, 30 * DAY):
-        findings = judged(replace(found, taken_at=found.taken_at + later))
+        findings = findings_of(replace(found, taken_at=found.taken_at + later))
         if part is None:
             assert findings == []
             continue
@@ -97,7 +97,7 @@ def test_a_group_without_members_that_hides_is_no_debris(
         app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
     found = read_group(registry, group)
     assert found.state == "broken"  # that it has members cannot be reported, nor that it has none
-    later = judged(replace(found, taken_at=found.taken_at + 30 * DAY))
+    later = findings_of(replace(found, taken_at=found.taken_at + 30 * DAY))
     assert {(f.code, f.subject) for f in later if f.severity != "info"} == {("unreadable-node", path)}
     assert "leftover-group" not in {finding.code for finding in later}
 

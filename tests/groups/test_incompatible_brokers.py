@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from broken_groups import Maker
-from diagnosed_groups import judged
+from diagnosed_groups import findings_of
 from lines import names
 from servers import Sandbox
 from support import numbered, wait_until
@@ -148,7 +148,7 @@ def test_what_members_do_is_what_is_reported(
                 wait_until(lambda: "can't rebalance after 2 retries" in member.logged(), 60, "it gives up")
 
         def found() -> list[tuple[str, str, bool]]:
-            findings = [f for f in judged(read_group(registry, group)) if f.code == "incompatible-broker"]
+            findings = [f for f in findings_of(read_group(registry, group)) if f.code == "incompatible-broker"]
             return [(f.severity, f.subject, "nothing while" in f.message) for f in findings]
 
         if expected == "reads":
@@ -171,7 +171,7 @@ def test_a_rebalance_that_is_stuck_on_owner_nodes(
     options = {"kind": "topics", "release": "0.9.0.1", "properties": IMPATIENT | {"rebalance.max.retries": "100"}}
 
     def found() -> list[str]:
-        return [f.severity for f in judged(read_group(registry, group)) if f.code == "incompatible-broker"]
+        return [f.severity for f in findings_of(read_group(registry, group)) if f.code == "incompatible-broker"]
 
     with sandbox.member(group, "t", name=f"{group}-a", **options) as first:
         wait_until(lambda: doing(registry, group) == "reads", 60, "it reads")
@@ -219,7 +219,7 @@ def test_no_rebalance_is_triggered_while_it_is_registered(
     assert fault is not None
     for czxid, fails in ((claimed + 1000, True), (claimed - 1, False)):
         others = replace(snapshot, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
-        found = [f for f in judged(others) if f.code == "incompatible-broker"]
+        found = [f for f in findings_of(others) if f.code == "incompatible-broker"]
         assert [f.severity for f in found] == ["critical"] * fails
         refused = find_objection(others, None, "no plan")
         assert refused is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from advised_commands import type_in
 from cli import run
-from diagnosed_groups import judged, lines
+from diagnosed_groups import findings_of, lines
 from hypothesis import given
 from hypothesis import strategies as st
 from members import owners
@@ -47,7 +47,7 @@ def stored(
 
 def of_code(registry: Registry, kafka: KafkaSettings, group: str) -> list[tuple[str, str, tuple[str, ...]]]:
     """Severity, subject and commands of each unreadable offset."""
-    findings = judged(read_group(registry, group, kafka=kafka))
+    findings = findings_of(read_group(registry, group, kafka=kafka))
     return [(f.severity, f.subject, lines(f)) for f in findings if f.code == "unreadable-offset"]
 
 
@@ -144,13 +144,13 @@ def test_of_what_does_not_exist_an_offset_cannot_be_set(
     for number, name, value in ((77, topic, b"abc"), (0, "gonetopic", b"1q"), (1, "gonetopic", b"3 ")):
         registry.write(Ensure(znodes.offset_topic(group, name)))
         assert registry.write(Create(znodes.offset(group, TopicPartition(name, number)), value)) is None
-    found = {f.code: f for f in judged(read_group(registry, group, kafka=kafka))}
+    found = {f.code: f for f in findings_of(read_group(registry, group, kafka=kafka))}
     assert set(found) == {"offset-of-missing-topic", "offset-of-missing-partition"}
     verified = run("inspect-group", group, "--verify", "-z", cluster.connect)
     assert "unreadable-offset" not in verified.stdout + verified.stderr
     for code in ("offset-of-missing-topic", "offset-of-missing-partition"):
         type_in(lines(found[code]), cluster.connect, "unsubscribe|delete-group")
-    left = {f.code for f in judged(read_group(registry, group, kafka=kafka))}
+    left = {f.code for f in findings_of(read_group(registry, group, kafka=kafka))}
     assert not left & set(found)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from broken_groups_by_hand import CLAIMED, HUNG
 from cli import run
-from diagnosed_groups import NOW, SECOND, codes, found, having, judged
+from diagnosed_groups import NOW, SECOND, codes, findings_of, found, having
 from lines import names
 from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until
@@ -78,7 +78,7 @@ def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Re
     assert (idle.subject, idle.commands) == (c, ())
     assert names(str(idle.remedy), b)
     assert idle.remedy == found(later, "partition-without-owner").remedy
-    critical = {one.code for one in judged(later) if one.severity == "critical"}
+    critical = {one.code for one in findings_of(later) if one.severity == "critical"}
     assert critical == {"unresponsive-member", "member-without-partitions", "partition-without-owner"}
     assert "unexplained-owners" not in codes(later)
 
