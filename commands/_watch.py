@@ -171,7 +171,7 @@ def _opened(
         timeout=settings.timeout,
         store="kafka" if in_kafka else store,
         topics=frozenset(topics),
-        judge=_watched_findings if on_screen else lambda snapshot: (),
+        diagnose=_watched_findings if on_screen else lambda snapshot: (),
         ages=on_screen,
     )
 

@@ -338,7 +338,7 @@ def _cells(view: View, row: _Row, length: int) -> tuple[Any, ...]:
 
 def _judged(p: WatchedPartition, rates: Rates) -> str:
     if p.owner is None:
-        return "bad" if p.judged else "dim"
+        return "bad" if p.is_counted else "dim"
     behind = rates.produced is not None and rates.consumed is not None and rates.consumed < rates.produced * 0.9
     return "warn" if behind and (p.lag or 0) > 0 else ""
 

@@ -182,6 +182,6 @@ def test_a_lag_that_is_not_known_of_all_is_reported_as_a_part() -> None:
     assert lag_text([WatchedPartition(committed=500, log_start=0, log_end=100)]) == "unknown", "it cannot be"
     assert lag_text([known, WatchedPartition(committed=500, log_start=0, log_end=0)]) == "≥5"
     assert lag_text([known, WatchedPartition(log_start=7, log_end=7)]) == "5", "nothing waits there"
-    assert lag_text([known, WatchedPartition(judged=False, committed=10)]) == "5", "no such partition"
-    assert lag_text([WatchedPartition(judged=False, committed=10)]) == "0", "as list-groups has it"
+    assert lag_text([known, WatchedPartition(is_counted=False, committed=10)]) == "5", "no such partition"
+    assert lag_text([WatchedPartition(is_counted=False, committed=10)]) == "0", "as list-groups has it"
     assert lag_text([]) == "unknown"

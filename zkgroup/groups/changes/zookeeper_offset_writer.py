@@ -226,7 +226,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         results = self.read_back(paths, reconnect_timeout)
         nodes = {key: _node(path, result) for key, path, result in zip(items, paths, results, strict=True)}
         # All or nothing: one node that is untouched is enough to know.
-        if any(_same(self._base[key], node) for key, node in nodes.items()):
+        if any(_is_same(self._base[key], node) for key, node in nodes.items()):
             return False
         return any(self._is_ours(self._todo[key], node) for key, node in nodes.items() if key in self._todo)
 
@@ -248,7 +248,7 @@ def _is_missing(result: Result) -> bool:
     return isinstance(result, Failure) and result.code is Code.NO_NODE
 
 
-def _same(before: Node | None, after: Node | None) -> bool:
+def _is_same(before: Node | None, after: Node | None) -> bool:
     if before is None or after is None:
         return before is after
     return (before.stat.mzxid, before.stat.version) == (after.stat.mzxid, after.stat.version)

@@ -9,7 +9,7 @@ from typing import Final
 from zkgroup.clients.kafka.responses import words_of
 from zkgroup.errors import Remedy
 from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
-from zkgroup.groups.findings.group_facts import COMMITTED_BY_THEN, REST, GroupFacts, unsubscribe
+from zkgroup.groups.findings.group_facts import COMMITTED_BY_THEN, REST, GroupFacts, topic_removal
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition, NodeProblem
 from zkgroup.groups.partition_scope import whole
 from zkgroup.groups.snapshot.snapshot_defects import members_failed_by, notes_by_reason, read_twice
@@ -139,7 +139,7 @@ def _deletions(facts: GroupFacts) -> Iterator[Finding]:
                 name,
                 "is marked for deletion"
                 + (", and members of the group read it" if read else "; the group's offsets of it will stay behind"),
-                unsubscribe(facts, name).after(
+                topic_removal(facts, name).after(
                     "a mark that stays is one that brokers cannot act on (delete.topic.enable=false, a replica's broker"
                     " down); if it is meant, "
                 ),
@@ -198,20 +198,20 @@ def _correction(facts: GroupFacts, alike: Sequence[NodeProblem]) -> str | Remedy
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
-    said = [*map(str, snapshot.warnings), *words_of("the group", snapshot.kafka_failures)]
+    unknown = [*map(str, snapshot.warnings), *words_of("the group", snapshot.kafka_failures)]
     reported = snapshot.reported_reasons
     unled = (p for p in facts.partitions if p.leader is None or _without_leader(facts, p) is not None)
     has_finding = {p.key for p in unled}
     logs = ((p, p.log_error) for p in facts.partitions if p.exists and p.key not in has_finding)
-    said += notes_by_reason(logs, but=reported)
-    said += notes_by_reason(
+    unknown += notes_by_reason(logs, but=reported)
+    unknown += notes_by_reason(
         ((p, p.kafka.error if p.kafka else None) for p in facts.partitions), "in Kafka: ", but=reported
     )
-    if said:
+    if unknown:
         yield finding(
             "incomplete-snapshot",
             snapshot.group,
-            f"{first_few(said, '; ')}: what depends on it was not judged",
+            f"{first_few(unknown, '; ')}: what depends on it was not judged",
             "check that the brokers run and that their addresses can be reached from here, then inspect again",
         )
 

@@ -143,15 +143,15 @@ def per_topic(
     for key, text in found:
         topics.setdefault(key.topic, {})[key] = text
     findings = []
-    for said in topics.values():
-        keys = sorted(said)
-        texts = set(said.values())
+    for text_of in topics.values():
+        keys = sorted(text_of)
+        texts = set(text_of.values())
         if len(keys) == 1:
-            message = said[keys[0]]
+            message = text_of[keys[0]]
         elif len(texts) == 1:
             message = f"{len(keys)} partitions, of which each {texts.pop()}"
         else:
-            message = f"{len(keys)} partitions: " + first_few([f"{key.partition} {said[key]}" for key in keys], "; ")
+            message = f"{len(keys)} partitions: " + first_few([f"{key.partition} {text_of[key]}" for key in keys], "; ")
         advice = remedy if isinstance(remedy, str | Remedy) else remedy(keys)
         findings.append(finding(code, listed(span_list(keys)), message, advice, severity))
     return findings

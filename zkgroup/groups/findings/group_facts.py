@@ -254,7 +254,7 @@ def stopped(active: bool) -> str:
     return "stop the members, then " if active else ""
 
 
-def unsubscribe(facts: GroupFacts, topic: str) -> Remedy:
+def topic_removal(facts: GroupFacts, topic: str) -> Remedy:
     """How to remove a topic's offsets from both stores; other members may stay active, but none on this topic."""
     read = topic in facts.snapshot.subscribed or any(p.owner is not None for p in facts.partitions if p.topic == topic)
     those = [p for p in facts.partitions if p.topic == topic]

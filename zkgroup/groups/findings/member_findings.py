@@ -190,25 +190,25 @@ def _foreign(facts: GroupFacts) -> Iterator[Finding]:
         if member.foreign is not None:
             stopping.setdefault(member.foreign, []).append(member.member)
     names = [name for name in facts.members if name in facts.foreign and facts.members[name].foreign is None]
-    said = []
+    signs = []
     if names:
-        said.append(
+        signs.append(
             f"not named as the Scala consumer names its members: {first_few(names)}; such clients may divide partitions"
             " by rules of their own"
         )
-    said += [
+    signs += [
         f"the registration of {first_few(them)}, which stops members of the Scala consumer, {why}"
         for why, them in stopping.items()
     ]
     if facts.snapshot.foreign:
         nodes, paths = counted(len(facts.snapshot.foreign), "node"), first_few(facts.snapshot.foreign)
-        said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
-    if said:
+        signs.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
+    if signs:
         remedy = Remedy(
             "leave the nodes to their client, and mix it with no Scala member unless both compute the same plan",
             *([facts.command("assign")] if names else []),
         )
-        yield finding("foreign-client", facts.snapshot.group, "; ".join(said), remedy)
+        yield finding("foreign-client", facts.snapshot.group, "; ".join(signs), remedy)
 
 
 def _disagreement(facts: GroupFacts) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from zkgroup.groups.findings.group_facts import (
     reset_remedy,
     stopped,
     topic_option,
-    unsubscribe,
+    topic_removal,
 )
 from zkgroup.groups.group_model import GroupPartition, OffsetStore, in_store
 from zkgroup.protocol import znodes
@@ -37,7 +37,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
-Said = list[tuple[TopicPartition, str]]
+Messages = list[tuple[TopicPartition, str]]
 _NO_START: Final = "a member starts here where auto.offset.reset says (largest, by default, skips all messages); "
 
 
@@ -85,8 +85,8 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
-    without: Said = []
-    with_more: Said = []
+    without: Messages = []
+    with_more: Messages = []
     for p in facts.partitions:
         if p.stored is not None and not p.stored.is_unreadable and not is_gone(facts, p):
             wrong_text = p.stored.error or p.stored.defect
@@ -107,8 +107,8 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
-    before: Said = []
-    beyond: Said = []
+    before: Messages = []
+    beyond: Messages = []
     lost_in: dict[TopicPartition, set[OffsetStore | None]] = defaultdict(set)
     over_in: dict[TopicPartition, set[OffsetStore | None]] = defaultdict(set)
     for p in facts.partitions:
@@ -179,21 +179,21 @@ def _missing(facts: GroupFacts) -> Iterator[Finding]:
                 name,
                 f"does not exist, and has offsets of {counted(len(keys), 'partition')}: if it comes back, members start"
                 " at them",
-                unsubscribe(facts, name),
+                topic_removal(facts, name),
             )
         else:
-            said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
+            texts = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
             removal = offset_removal(facts, keys).after(
                 f"was the topic recreated with fewer partitions? {stopped(facts.is_active)}"
             )
-            yield from per_topic("offset-of-missing-partition", said, removal)
+            yield from per_topic("offset-of-missing-partition", texts, removal)
 
 
 def _without(facts: GroupFacts) -> Iterator[Finding]:
     """A group that never ran has none; a member that has just started has not committed yet. Where Kafka did not
     answer, there may be one."""
-    quiet: Said = []
-    loud: Said = []
+    quiet: Messages = []
+    loud: Messages = []
     with_offsets = {p.topic for p in facts.partitions if p.stored is not None or p.kafka is not None}
     is_zookeepers = facts.snapshot.members and not facts.snapshot.kafka_members
     for p in facts.partitions:
@@ -205,14 +205,14 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
         there = "" if p.log_end is None else f", and {counted(count, 'message')}" if count else ", and is empty"
         is_odd = not facts.is_active and p.topic in with_offsets
         text = f"has no committed offset{', others of its topic have' if is_odd else ''}{there}"
-        (loud if is_odd or (count and not _young(facts, p)) else quiet).append((p.key, text))
+        (loud if is_odd or (count and not _is_young(facts, p)) else quiet).append((p.key, text))
 
     remedy = partial(reset_remedy, facts, what=TO_EARLIEST, target="--to-earliest", why=f"{_NO_START}to choose, ")
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")
 
 
-def _young(facts: GroupFacts, p: GroupPartition) -> bool:
+def _is_young(facts: GroupFacts, p: GroupPartition) -> bool:
     """Whether its reader may not have committed yet. The time of an assignment in Kafka is unknown."""
     if (
         facts.is_settling
@@ -246,7 +246,7 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            correcting if mistaken else unsubscribe(facts, name).after("where it is not to be read again, "),
+            correcting if mistaken else topic_removal(facts, name).after("where it is not to be read again, "),
         )
 
 
@@ -260,8 +260,8 @@ def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
     before = facts.earlier
     long_ago = before is not None and facts.now - before.taken_at >= COMMITTED_BY_THEN
     former = {p.key: p for p in before.partitions} if before is not None and long_ago else {}
-    loud: Said = []
-    quiet: Said = []
+    loud: Messages = []
+    quiet: Messages = []
     for p in facts.partitions:
         stored, kafka = p.stored, p.kafka
         if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(facts, p):
@@ -276,7 +276,7 @@ def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
             f" {kafka.offset} in Kafka, {abs(ahead)} {'ahead' if ahead > 0 else 'behind'}"
         )
         still = facts.now - stored.changed_at >= COMMITTED_BY_THEN
-        certain = not facts.is_active or still or _one_moved(former.get(p.key), p)
+        certain = not facts.is_active or still or _has_one_moved(former.get(p.key), p)
         (loud if certain else quiet).append((p.key, text))
     remedy = Remedy(
         "members that keep offsets in both start at the larger one, all others at that of their own store; compare"
@@ -306,7 +306,7 @@ def _unite(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
     )
 
 
-def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
+def _has_one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
     if before is None or before.stored is None or before.kafka is None or now.stored is None or now.kafka is None:
         return False
     return (before.stored.offset != now.stored.offset) != (before.kafka.offset != now.kafka.offset)
@@ -319,7 +319,7 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
         return
     apart = facts.now - before.taken_at
     former = {p.key: p for p in before.partitions}
-    said: Said = []
+    texts: Messages = []
     for p in facts.partitions:
         then = former.get(p.key)
         if then is None or p.log_end is None or then.log_end is None or p.committed("both") is None:
@@ -329,7 +329,7 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
         grown = p.log_end - then.log_end
         if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
             last = f" (last progress {facts.when(p.stored.changed_at)})" if p.stored is not None else ""
-            said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
+            texts.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     what = f"in {ago(apart)}{'' if facts.is_active else '; the group has no members'}"
     if not facts.is_active:
         remedy = Remedy("start a member, if the group is still wanted")
@@ -341,4 +341,4 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
             facts.command("owners"),
         )
     severity: Severity = "warning" if facts.is_active and apart >= COMMITTED_BY_THEN else "info"
-    yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)
+    yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in texts], remedy, severity)

@@ -22,7 +22,7 @@ from zkgroup.text import counted, listed, short
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
 
-Said = list[tuple[TopicPartition, str]]
+Messages = list[tuple[TopicPartition, str]]
 
 
 def diagnose_owners(facts: GroupFacts) -> list[Finding]:
@@ -125,7 +125,7 @@ def _nodes(facts: GroupFacts) -> Iterator[Finding]:
         [(p.key, f"has an unknown owner: {p.error}") for p in unreadable if not p.session_id],
         lambda keys: _release(facts, keys),
     )
-    persistent: Said = [
+    persistent: Messages = [
         (p.key, f"is owned by {short(p.owner)} through a node that is not ephemeral, and blocks every other claim")
         for p in facts.partitions
         if p.owner is not None and p.session_id == 0
@@ -185,8 +185,8 @@ def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
 
 
 def _claims(facts: GroupFacts) -> Iterator[Finding]:
-    kinds: dict[str, Said] = {}
-    stay: Said = []
+    kinds: dict[str, Messages] = {}
+    stay: Messages = []
     for partition in facts.partitions:
         if partition.owner is not None and (wrong := _why_wrong(facts, partition)) is not None:
             of_no_session = wrong[0] == "owner-without-registration" and not partition.session_id
@@ -205,10 +205,10 @@ def _claims(facts: GroupFacts) -> Iterator[Finding]:
             "nothing, if it goes within the session timeout; else two processes use one consumer.id: end one of them"
         ),
     }
-    for code, said in kinds.items():
-        yield from per_topic(code, said, remedies[code])
+    for code, texts in kinds.items():
+        yield from per_topic(code, texts, remedies[code])
     unreadable = {name for name, topic in facts.snapshot.topics.items() if topic.exists and topic.error is not None}
-    gone: Said = [
+    gone: Messages = [
         (p.key, f"does not exist, and is owned by {short(p.owner)}")
         for p in facts.partitions
         if p.owner is not None and not p.exists and p.member is not None and p.topic not in unreadable

@@ -176,9 +176,9 @@ def evaluate(samples: Sequence[Sample]) -> Status:
     if known[-1].taken_at - known[0].taken_at < MIN_SPAN:
         return "OK"
     commits = _commits(known)
-    if _stopped(known, commits):
+    if _has_stopped(known, commits):
         return "STOP"
-    if _rewound([offset for _, offset in commits]):
+    if _is_rewound([offset for _, offset in commits]):
         return "REWIND"
     lags = [sample.lag for sample in known if sample.lag is not None]
     if min(lags) > 0:
@@ -224,7 +224,7 @@ def _commits(samples: Sequence[Sample]) -> list[tuple[int, int]]:
     return commits
 
 
-def _stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> bool:
+def _has_stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> bool:
     """Whether the last commit is longer ago than the commits before it reach back. Without lag there was nothing to
     commit: the time counts from the last sample without lag."""
     begun = commits[-1][0]
@@ -236,7 +236,7 @@ def _stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> b
     return samples[-1].taken_at - begun > max(seen, MIN_SPAN)
 
 
-def _rewound(offsets: Sequence[int]) -> bool:
+def _is_rewound(offsets: Sequence[int]) -> bool:
     """Whether the offset is still behind its first step back."""
     for index, (before, after) in enumerate(pairwise(offsets), 1):
         if after < before:

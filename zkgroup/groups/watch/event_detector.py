@@ -15,7 +15,7 @@ from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.text import counted, listed
 
 #: A partition before it exists.
-_NEVER: Final = WatchedPartition(judged=False)
+_NEVER: Final = WatchedPartition(is_counted=False)
 
 
 class EventDetector:
@@ -124,7 +124,7 @@ def waiting_for(state: WatchedGroup) -> str:
 
 
 def _is_open(key: TopicPartition, p: WatchedPartition, state: WatchedGroup) -> bool:
-    if not p.judged:
+    if not p.is_counted:
         return False
     if p.member is None or p.member not in state.members:
         return True
@@ -133,7 +133,7 @@ def _is_open(key: TopicPartition, p: WatchedPartition, state: WatchedGroup) -> b
 
 
 def _claims(state: WatchedGroup) -> dict[TopicPartition, tuple[str | None, int]]:
-    return {key: (p.owner, p.claimed) for key, p in state.partitions.items() if p.judged and p.owner is not None}
+    return {key: (p.owner, p.claimed) for key, p in state.partitions.items() if p.is_counted and p.owner is not None}
 
 
 def _environment_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[Event]:
@@ -206,7 +206,7 @@ def _reason(before: WatchedGroup, state: WatchedGroup) -> str:
         words.append(f"{counted(left, 'member')} left")
     if any(m in before.members and before.members[m] != now for m, now in state.members.items()):
         words.append("registrations changed")
-    if any(p.judged and key not in before.partitions for key, p in state.partitions.items()):
+    if any(p.is_counted and key not in before.partitions for key, p in state.partitions.items()):
         words.append("partitions were added")
     if {*before.brokers} != {*state.brokers}:
         words.append("brokers came or went")

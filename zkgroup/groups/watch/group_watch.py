@@ -41,8 +41,8 @@ Opener: TypeAlias = Callable[[Callable[[str], None]], WatchingRegistry]
 #: Finds out how to reach the brokers: the registered ones, or those of the command line without a registry.
 Finder: TypeAlias = "Callable[[Registry | None], KafkaSettings]"
 
-#: The findings of a snapshot.
-Judge: TypeAlias = Callable[[GroupSnapshot], tuple[WatchedFinding, ...]]
+#: Finds what is wrong in a snapshot.
+Diagnose: TypeAlias = Callable[[GroupSnapshot], tuple[WatchedFinding, ...]]
 
 #: Seconds to wait after a change: a session that ends removes many nodes.
 SETTLING_TIME: Final = 0.03
@@ -134,7 +134,7 @@ class GroupWatch:
 
     ``opener`` None: the group is watched in Kafka alone, at each ``interval`` (seconds). ``timeout``: seconds for each
     question to a server. ``store``: whose offsets are shown, by default where the group has some. ``topics``: the only
-    ones whose partitions are watched, if any are named. ``judge`` finds what is wrong, once an interval. ``ages``:
+    ones whose partitions are watched, if any are named. ``diagnose`` finds what is wrong, once an interval. ``ages``:
     whether the ages of the next messages are read, of ``MAX_AGES`` partitions at most. The attribute ``news`` is
     called, on the thread, when there is something to take.
     """
@@ -149,7 +149,7 @@ class GroupWatch:
         timeout: float,
         store: Store | None = None,
         topics: frozenset[str] = frozenset(),
-        judge: Judge = lambda snapshot: (),
+        diagnose: Diagnose = lambda snapshot: (),
         ages: bool = False,
     ) -> None:
         self.group = group
@@ -159,7 +159,7 @@ class GroupWatch:
         self._timeout = timeout
         self._store = store
         self._topics = topics
-        self._judge = judge
+        self._diagnose = diagnose
         self._findings: tuple[WatchedFinding, ...] = ()
         self._wants_ages = ages
         self.news: Callable[[], object] = lambda: None
@@ -333,7 +333,7 @@ class GroupWatch:
         snapshot = self._nodes.read_snapshot(registry, _now(), last.kafka_group, last.logs, offsets=offsets)
         state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
         if measured:
-            self._findings = self._judge(snapshot)
+            self._findings = self._diagnose(snapshot)
         return snapshot, replace(state, findings=self._findings, ages=last.ages)
 
     def _positions(self, snapshot: GroupSnapshot) -> dict[TopicPartition, int]:
@@ -363,7 +363,7 @@ class GroupWatch:
                     ages_due = began + AGES_INTERVAL
                 warnings = "; ".join(map(str, snapshot.all_warnings)) or None
                 state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
-                state = replace(state, findings=self._judge(snapshot), ages=ages)
+                state = replace(state, findings=self._diagnose(snapshot), ages=ages)
             except ZkgroupError as error:
                 if self._detector.last is None:
                     raise

@@ -23,7 +23,7 @@ from zkgroup.protocol.names import TopicPartition
 WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _MAX_LINE_BYTES: Final = 256 << 20
-#: Owner, member, claimed, judged, leader.
+#: Owner, member, claimed, is_counted, leader.
 _Held: TypeAlias = tuple[str | None, str | None, int, bool, int | None]
 #: Committed offset, log start and end.
 _Offsets: TypeAlias = tuple[int | None, int | None, int | None]
@@ -201,7 +201,7 @@ class Recording:
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise UsageError(
                 f"{self.path} is no recording that this zkgroup reads",
-                "give a file that inspect-group --watch --record wrote",
+                "give a file that a watch has recorded",
             ) from None
         for line in self._lines(file.tell()):
             if line.snapshot is not None:
@@ -239,7 +239,7 @@ def _as_written(state: WatchedGroup) -> dict[str, Any]:
     owners: dict[str, dict[str, _Held]] = {}
     offsets: dict[str, dict[str, _Offsets]] = {}
     for (topic, number), p in state.partitions.items():
-        owners.setdefault(topic, {})[str(number)] = (p.owner, p.member, p.claimed, p.judged, p.leader)
+        owners.setdefault(topic, {})[str(number)] = (p.owner, p.member, p.claimed, p.is_counted, p.leader)
         offsets.setdefault(topic, {})[str(number)] = p[4:7]
     same = {name: value for name in SAME if (value := getattr(state, name)) is not None}
     return {**same, "owners": owners, "offsets": offsets}

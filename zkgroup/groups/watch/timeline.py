@@ -60,13 +60,13 @@ class WatchedMember(NamedTuple):
 
 class WatchedPartition(NamedTuple):
     """A partition. ``owner``: the text of the owner node; ``member``: the registered member that it names; ``claimed``:
-    the transaction of the claim (0 in Kafka). ``judged``: whether it counts for a rebalance: its topic is subscribed
-    to, it exists, and its owner may be read."""
+    the transaction of the claim (0 in Kafka). ``is_counted``: whether a rebalance minds it: its topic is subscribed to,
+    it exists, and its owner may be read."""
 
     owner: str | None = None
     member: str | None = None
     claimed: int = 0
-    judged: bool = True
+    is_counted: bool = True
     committed: int | None = None
     log_start: int | None = None
     log_end: int | None = None
@@ -80,7 +80,7 @@ class WatchedPartition(NamedTuple):
     @property
     def is_lag_unknown(self) -> bool:
         """Whether the lag is unknown although the partition exists: it has a leader, a log, or a subscriber."""
-        there = self.judged or self.leader is not None or self.log_end is not None
+        there = self.is_counted or self.leader is not None or self.log_end is not None
         return there and is_lag_unknown(self.committed, self.log_start, self.log_end)
 
 
@@ -252,7 +252,7 @@ class LagTrends:
             if points.maxlen != kept:
                 points = self._points[key] = deque(points, kept)
             last = points[-1] if points else None
-            if last is not None and (_fell(last.committed, p.committed or 0) or _fell(last.log_end, p.log_end)):
+            if last is not None and (_has_sunk(last.committed, p.committed or 0) or _has_sunk(last.log_end, p.log_end)):
                 points.clear()  # a reset, or a recreated topic: no rate spans it
             points.append(Point(state.at, p.committed, p.log_end))
         self._totals.append((state.at, state.lag))
@@ -279,7 +279,7 @@ class LagTrends:
         return [lag for _, lag in rows], (rows[-1][0] - rows[0][0]) / 1000 if rows else 0.0
 
 
-def _fell(before: int | None, after: int | None) -> bool:
+def _has_sunk(before: int | None, after: int | None) -> bool:
     return before is not None and after is not None and after < before
 
 
