@@ -145,14 +145,14 @@ class Coordinators:
         committed.update(away)
         return kafka_groups | {group: self._build_group(group, described[group], committed[group]) for group in asked}
 
-    def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | str]:
+    def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | ZkgroupError]:
         """The members of each group in Kafka, or why they are not known. Raises ``ZkgroupError`` where nothing can be
         asked at all."""
         if not groups:
             return {}
         found = self._described(groups)
         return {
-            group: answer.members if isinstance(answer, CoordinatorGroup) else self._why(answer)
+            group: answer.members if isinstance(answer, CoordinatorGroup) else ZkgroupError(self._why(answer))
             for group, answer in found.items()
         }
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class CandidateGroup:
     """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
     milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
-    it would go, but for what these credentials may not read of it; ``note`` names it."""
+    it would go, but for what these credentials may not read of it; ``note`` is its message."""
 
     group: str
     state: Literal["active", "inactive", "broken"]
@@ -42,7 +42,7 @@ class CandidateGroup:
     last_change: int | None
     action: Literal["delete", "keep", "make"]
     note: str | None = None
-    barred: bool = False
+    barred: ZkgroupError | None = None
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -110,9 +110,10 @@ def _decide(
         note = "a member may have left too recently: the time is unknown"
     elif tree.is_foreign and not foreign:
         (note,) = foreign_note(tree.foreign, "all that would be lost")
-    barred = note is None and bool(tree.unreadable)
-    if barred:
-        note = f"cannot be read: {tree.unreadable[0]}"
+    barred = None
+    if note is None and tree.unreadable:
+        barred = RefusedError(f"cannot be read: {tree.unreadable[0]}", READERS)
+        note = barred.message
     if tree.unreadable and state == "inactive":
         state = "broken"
     in_there = [] if in_kafka is None else ["in Kafka it stays"]
@@ -166,8 +167,8 @@ def _as_listed(row: CandidateGroup, listed_group: GroupSnapshot | None) -> Candi
     if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
         return row  # gone, or it has members in Kafka, or ephemeral nodes of no member
     row = replace(row, state=listed_group.state, members=max(row.members, len(listed_group.members)))
-    if listed_group.state == "active" and (row.action == "delete" or row.barred):
-        return replace(row, action="keep", note="it has members", barred=False)
+    if listed_group.state == "active" and (row.action == "delete" or row.barred is not None):
+        return replace(row, action="keep", note="it has members", barred=None)
     return row
 
 
@@ -194,7 +195,7 @@ def _members_in_kafka(
         error.add_remedy("give --store zookeeper to skip that check")
         raise
     return {
-        group: ZkgroupError(found) if isinstance(found, str) else [member.member for member in found]
+        group: found if isinstance(found, ZkgroupError) else [member.member for member in found]
         for group, found in described.items()
     }
 
@@ -222,10 +223,9 @@ def check_access(
     checked: list[CandidateGroup] = []
     left: dict[str, ZkgroupError] = {}
     for row in rows:
-        if row.barred:
-            left[row.group] = RefusedError(row.note or "", READERS)
-        elif (unknown := unreadable.get(row.group)) is not None:
-            left[row.group] = unknown
-            row = replace(row, action="keep", note=unknown.message, barred=True)
+        if (unknown := unreadable.get(row.group)) is not None:
+            row = replace(row, action="keep", note=unknown.message, barred=unknown)
+        if row.barred is not None:
+            left[row.group] = row.barred
         checked.append(row)
     return checked, left, acls
