@@ -34,6 +34,10 @@ def stores_of(store: Store) -> tuple[OffsetStore, ...]:
     return ("zookeeper", "kafka") if store == "both" else (store,)
 
 
+def other_store(store: OffsetStore) -> OffsetStore:
+    return "kafka" if store == "zookeeper" else "zookeeper"
+
+
 def in_store(store: Store | None) -> str:
     """`` in ZooKeeper`` or `` in Kafka``, for messages; nothing where both are meant."""
     return "" if store is None or store == "both" else f" in {STORE_NAMES[store]}"
@@ -296,7 +300,7 @@ class GroupSnapshot:
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    age_warnings: tuple[str, ...] = ()
+    age_warnings: tuple[str | Notice, ...] = ()
 
     @property
     def all_warnings(self) -> tuple[str | Notice, ...]:

@@ -17,6 +17,7 @@ from zkgroup.groups.group_model import (
     Store,
     StoredOffset,
     in_store,
+    other_store,
     stores_of,
 )
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
@@ -26,7 +27,7 @@ from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import listed
+from zkgroup.text import group_command, listed
 
 
 def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store) -> Mapping[TopicPartition, int]:
@@ -49,13 +50,16 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            "connect with credentials that may read them, or leave them out with GROUP --topic …; reset-offsets mends"
-            " malformed ones",
+            Remedy(
+                "connect with credentials that may read them, or leave them out with GROUP --topic …; set"
+                " malformed ones",
+                group_command("reset-offsets", group, "--to-earliest"),
+            ),
         )
     if not found:
         raise NotFoundError(
             f"group {group} has no committed offsets that are meant",
-            Remedy("check --topic and --store; see its offsets", ("offsets", group)),
+            Remedy("check --topic and --store; see its offsets", group_command("offsets", group)),
         )
     return found
 
@@ -122,7 +126,7 @@ class OffsetReader:
         """The offsets of these partitions in the store that is not ``store``; none where that does not answer."""
         if store == "both" or self.registry is None:
             return {}
-        other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
+        other = other_store(store)
         (snapshot,) = self._reader(other, Selection(listed=frozenset(partitions)), logs=False).read([self.group])
         return {one.key: offset for one in snapshot.partitions if (offset := one.committed(other)) is not None}
 

@@ -14,7 +14,7 @@ from zkgroup.groups.changes.change_reports import check_complete, unknown_in_kaf
 from zkgroup.groups.changes.current_offsets import no_group
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree, readable_acl
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
-from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset, in_store
+from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset, in_store, other_store
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
@@ -200,7 +200,7 @@ def refuse_divergence(target: WholeGroup, rows: Iterable[OffsetChange], remedy: 
     wanted = {(row.store, row.key): row.target for row in rows if row.target is not None}
     found: dict[TopicPartition, OffsetStore] = {}
     for (store, key), offset in wanted.items():
-        other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
+        other = other_store(store)
         there = (target.kept if other == "kafka" else target.stored).get(key)
         if (other, key) not in wanted and there is not None and there.offset not in (None, offset):
             found[key] = other

@@ -18,7 +18,7 @@ from zkgroup.groups.changes.offset_translation import Position, Reason, translat
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Source, StalePlanError
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
-from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, stores_of
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, other_store, stores_of
 from zkgroup.groups.offset_files.file_formats import Wanted
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
@@ -28,7 +28,6 @@ from zkgroup.text import counted, group_command, listed, offset_text
 #: Which offset counts where the store that is written to is ahead.
 Take: TypeAlias = Literal["source", "larger"]
 
-_OTHER: Final[Mapping[OffsetStore, OffsetStore]] = {"zookeeper": "kafka", "kafka": "zookeeper"}
 _REASONS: Final[Mapping[Reason, str]] = {
     "outside": "the offset is outside its log at the source",
     "empty": "the source has no message left around the offset",
@@ -171,7 +170,7 @@ def plan_migration(
     ``source``, also where an offset outside its log would replace one inside. Raises ``NotFoundError`` where there is
     nothing to move, ``ZkgroupError`` where an offset cannot be read.
     """
-    origin = _OTHER[to]
+    origin = other_store(to)
     reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
     current = reader.read(Selection(scope), origin, needs_logs=False, may_create=False)
     meant = current.partitions
@@ -322,7 +321,7 @@ def translate(
     if other:
         raise RefusedError(
             f"{listed(other)}: a message may be in another partition there",
-            "leave such topics out with GROUP --topic …, and reset them at the target with reset-offsets --to-datetime",
+            "leave such topics out with GROUP --topic …, and reset them at the target by time",
         )
     partitions = {key: TopicPartition(names[key.topic], key.partition) for key in offsets}
     return partitions, translate_offsets(source.brokers(), target.brokers(), offsets, partitions, target.timeout)

@@ -15,7 +15,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.clients.zookeeper.registry import Registry, names_in
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, did_you_mean
+from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, did_you_mean
 from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_plans import WholeGroup, plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, require_acls
@@ -45,11 +45,10 @@ def plan_topic_removal(
     removal = ZnodeRemoval(tree, roots, guarding, check_after=guarding is not None)
     if emptied:  # as Kafka's own tool does
         removal = ZnodeRemoval(whole.tree)
-    warnings = [*whole.warnings, *foreign_note(tree.foreign, "deleted, too")]
+    warnings: list[str | Notice] = [*whole.warnings, *foreign_note(tree.foreign, "deleted, too")]
     if kept := _kept(whole, scope):
-        warnings.append(
-            f"offsets of {spans(kept)} stay in Kafka, which deletes groups as a whole only: {OFFSETS_IN_KAFKA}"
-        )
+        message = f"offsets of {spans(kept)} stay in Kafka, which deletes groups as a whole only"
+        warnings.append(Notice(message, Remedy(OFFSETS_IN_KAFKA)))
     if emptied:
         warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
     rows = tuple(plan_delete(tree, {}))

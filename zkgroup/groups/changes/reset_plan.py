@@ -13,11 +13,19 @@ from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
-from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group, offset_in
 from zkgroup.groups.changes.plan import GO_ON, NOT_AGAIN, OffsetChange, Plan
-from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, GroupSnapshot, Store, StoredOffset, stores_of
+from zkgroup.groups.group_model import (
+    STORE_NAMES,
+    GroupPartition,
+    GroupSnapshot,
+    Store,
+    StoredOffset,
+    other_store,
+    stores_of,
+)
 from zkgroup.groups.offset_files.file_formats import OffsetFile, Wanted
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
@@ -170,20 +178,20 @@ def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
     if not new:
         return []
     what = f"Kafka has had no offset of {spans(new)}, and cannot forget single ones"
-    return [f"{what}: --undo will leave what is written there"]
+    return [f"{what}: an undo leaves what is written there"]
 
 
 def warn_of_larger_offsets(
     rows: Iterable[OffsetChange], elsewhere: Mapping[TopicPartition, int], store: Store
-) -> list[str]:
+) -> list[Notice]:
     """A warning where one store is set back and the other is not: a member that commits to both
     (``dual.commit.enabled``) starts from the larger offset (Kafka 1.1.1, ``ZookeeperConsumerConnector``)."""
     larger = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
-    if not larger:
+    if not larger or store == "both":
         return []
-    other = STORE_NAMES["kafka" if store == "zookeeper" else "zookeeper"]
+    other = STORE_NAMES[other_store(store)]
     what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
-    return [f"{what}: reset-offsets --store both moves both"]
+    return [Notice(what, Remedy("give --store both to move both"))]
 
 
 def check_bounds(target: Target) -> Target:

@@ -223,7 +223,8 @@ class GroupReader:
                     positions.setdefault(p.key, set()).add(position)
         count = sum(map(len, positions.values()))
         if self.ages is None and count > MAX_AGES:
-            warning = f"how far behind {count} partitions with lag are in time was not read: --behind does, in a while"
+            message = f"how far behind {count} partitions with lag are in time was not read"
+            warning = Notice(message, Remedy("give --behind, which takes a while"))
             return [replace(snapshot, age_warnings=(warning,)) for snapshot in found]
         if not positions:
             return list(found)

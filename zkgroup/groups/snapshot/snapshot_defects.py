@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from zkgroup.errors import Notice
+from zkgroup.errors import Notice, Remedy
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text, span_list, spans
@@ -27,14 +27,15 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str | Notice]:
     return [*lines, *notes_by_reason(((p, p.log_error) for p in snapshot.partitions), but=snapshot.reported_reasons)]
 
 
-def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
+def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[Notice]:
     """A warning, where access lists hide what the rows of groups count: that is only what may be seen."""
     groups = [
         one.group for one in snapshots if any(path.startswith(f"{znodes.group(one.group)}/") for path in one.unreadable)
     ]
     if not groups:
         return []
-    return [f"a part of {listed(groups)} may not be read, and is not counted: connect as one whom its list admits"]
+    message = f"a part of {listed(groups)} may not be read, and is not counted"
+    return [Notice(message, Remedy("connect as one whom its list admits"))]
 
 
 def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str | Notice]:
