@@ -60,7 +60,7 @@ def test_many_are_read_when_that_is_asked_for(
     monkeypatch.setattr(group_reader, "MAX_AGES", 1)
     snapshot = read_group(registry, group, kafka=kafka, ages=None)
     assert minutes(snapshot) == [None, None]
-    assert [names(warning, 2, "--behind") for warning in snapshot.age_warnings] == [True]
+    assert [names(str(warning), 2, "--behind") for warning in snapshot.age_warnings] == [True]
     assert minutes(read_group(registry, group, kafka=kafka, ages=True)) == [0, 0]
 
     def no_fetch(*args: object) -> None:

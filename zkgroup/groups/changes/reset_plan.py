@@ -178,7 +178,7 @@ def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
     if not new:
         return []
     what = f"Kafka has had no offset of {spans(new)}, and cannot forget single ones"
-    return [f"{what}: an undo leaves what is written there"]
+    return [f"{what}: --undo will leave what is written there"]
 
 
 def warn_of_larger_offsets(

@@ -23,7 +23,7 @@ from zkgroup.protocol.names import TopicPartition
 WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _MAX_LINE_BYTES: Final = 256 << 20
-#: Owner, member, claimed, is_counted, leader.
+#: Owner, member, claimed, counted, leader.
 _Held: TypeAlias = tuple[str | None, str | None, int, bool, int | None]
 #: Committed offset, log start and end.
 _Offsets: TypeAlias = tuple[int | None, int | None, int | None]
