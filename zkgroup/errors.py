@@ -74,6 +74,11 @@ class Notice:
         return _rendered(self.message, self.remedy, line)
 
 
+def message_of(warning: str | Notice) -> str:
+    """The warning without its remedy."""
+    return warning if isinstance(warning, str) else warning.message
+
+
 def add_notice(stop: BaseException, notice: Notice) -> None:
     """Let an exception carry a notice, as ``BaseException.add_note`` does with text."""
     vars(stop).setdefault("__notes__", []).append(notice)

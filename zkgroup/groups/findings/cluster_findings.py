@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from zkgroup.clients.kafka.responses import words_of
-from zkgroup.errors import Remedy
+from zkgroup.errors import Notice, Remedy, message_of
 from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import COMMITTED_BY_THEN, REST, GroupFacts, topic_removal
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition, NodeProblem
@@ -21,6 +21,9 @@ from zkgroup.text import counted, short
 _WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
 _UNREAD: Final = ": members take the topic for one without partitions, and read the others"
 _STOPS: Final = ": a member that reads the topic fails every rebalance, after it has released its partitions"
+_CHECK_BROKERS: Final = Remedy(
+    "check that the brokers run and that their addresses can be reached from here, then inspect again"
+)
 _MEND_BROKER: Final = (
     "give the broker a listener of the name and protocol PLAINTEXT, with a host of letters, digits, - and ., and"
     " restart it, so that it registers anew; delete the node if it is no broker's"
@@ -198,7 +201,7 @@ def _correction(facts: GroupFacts, alike: Sequence[NodeProblem]) -> str | Remedy
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
-    unknown = [*map(str, snapshot.warnings), *words_of("the group", snapshot.kafka_failures)]
+    unknown = [*map(message_of, snapshot.warnings), *words_of("the group", snapshot.kafka_failures)]
     reported = snapshot.reported_reasons
     unled = (p for p in facts.partitions if p.leader is None or _without_leader(facts, p) is not None)
     has_finding = {p.key for p in unled}
@@ -212,7 +215,7 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
             "incomplete-snapshot",
             snapshot.group,
             f"{first_few(unknown, '; ')}: what depends on it was not judged",
-            "check that the brokers run and that their addresses can be reached from here, then inspect again",
+            next(filter(None, (one.remedy for one in snapshot.warnings if isinstance(one, Notice))), _CHECK_BROKERS),
         )
 
 
