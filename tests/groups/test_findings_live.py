@@ -174,7 +174,7 @@ def test_a_cluster_without_brokers(zookeeper: Sandbox, unique: Callable[[str], s
 
 
 def test_brokers_that_do_not_answer(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
-    """A broker is registered and nobody listens there: what could not be diagnosed is reported, and it is not critical."""
+    """A broker is registered and nobody listens there: what could not be diagnosed is reported, and is not critical."""
     chroot = "/" + unique("deaf")
     topic = '{"version":1,"partitions":{"0":[1]}}'
     state = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
