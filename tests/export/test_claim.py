@@ -17,10 +17,10 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import AlreadyRunningError, Notice, UnreachableError
+from zkgroup.errors import AlreadyRunningError, MalformedZnodeError, Notice, UnreachableError
 from zkgroup.export.model.run_record import RecordPart
 from zkgroup.export.run.claim import ExportClaim, OffsetMovedError, TakenOverError, split_transaction
-from zkgroup.groups.changes.export_znodes import Pointer, encode_pointer
+from zkgroup.groups.changes.export_znodes import Pointer, decode_pointer, encode_pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
@@ -323,3 +323,19 @@ def test_zookeeper_that_stays_away_is_reported(through_proxy: tuple[TcpProxy, Re
         with pytest.raises(UnreachableError):
             claim.commit(DECIDED, [])
         proxy.heal()
+
+
+@pytest.mark.parametrize(
+    ("data", "facts"),
+    [
+        (b'{"format":2,"state":"decided","run":"r","output":"/x","new":1}', (2, 1)),
+        (b'{"format":1,"state":"begun","run":"r","output":"/x"}', ("'begun'",)),
+        (b"no JSON", ("JSON",)),
+    ],
+)
+def test_a_pointer_that_is_not_understood(data: bytes, facts: tuple[object, ...]) -> None:
+    """A newer format is named, as a copy does not help then."""
+    with pytest.raises(MalformedZnodeError) as refused:
+        decode_pointer("/consumers/g/zkgroup/export", data)
+    assert names(refused.value.message, "/consumers/g/zkgroup/export", *facts)
+    assert ("copy" in str(refused.value.remedy)) == (facts != (2, 1))

@@ -29,7 +29,7 @@ from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import LostRange
 from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, damaged
 from zkgroup.export.planning import group_state
-from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command, status_command
+from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.stores.store import map_parallel
 from zkgroup.protocol.names import TopicPartition
@@ -150,8 +150,9 @@ class _Verification:
                     self._unfinished.add(run)
                 else:
                     work = destination.work(group, run)
-                    see = Remedy("see its state", status_command(group))
-                    self._on_note(Notice(f"{work} is of a run that is under way, or was killed", see))
+                    self._on_note(
+                        Notice(f"{work} is of a run that is under way, or was killed", Remedy("see --status"))
+                    )
         known = [coverage for record in self.newest.values() for coverage in record.coverage.items()]
         for topic, coverage in sorted(known, key=lambda item: item[1].identity.czxid):
             self._tags[topic] = coverage.identity.tag

@@ -53,8 +53,13 @@ class Exporter(msgspec.Struct):
         return f"an export {place}, was killed" if self.is_killed else f"an export runs {place}"
 
 
+class _Versioned(msgspec.Struct):
+    format: int = 1
+
+
 # Made once: where two threads ask msgspec for a type for the first time, the process may end.
 _POINTER, _EXPORTER = msgspec.json.Decoder(Pointer), msgspec.json.Decoder(Exporter)
+_VERSIONED = msgspec.json.Decoder(_Versioned)
 _ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -68,8 +73,11 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
     try:
         return _POINTER.decode(data) if data else None
     except _ERRORS as error:
-        why = f"cannot be read: {' '.join(str(error)[:_MAX_WHY].split())}"
-        raise MalformedZnodeError(path, why, "restore it from a copy") from None
+        why, remedy = " ".join(str(error)[:_MAX_WHY].split()), "restore it from a copy"
+        with suppress(*_ERRORS):
+            if (found := _VERSIONED.decode(data).format) != 1:
+                why, remedy = f"it has format {found}, and this release reads 1", "use the release that wrote it"
+        raise MalformedZnodeError(path, why, remedy) from None
 
 
 def decode_exporter(data: bytes) -> Exporter | None:
