@@ -46,14 +46,14 @@ def take_snapshot(registry: Registry, kafka: KafkaSettings | None, group: str) -
 
 def static(**topics: int) -> bytes:
     """An id node's data."""
-    return subscribing(topics)
+    return encode_subscription(topics)
 
 
-def subscribing(topics: Mapping[str, int]) -> bytes:
+def encode_subscription(topics: Mapping[str, int]) -> bytes:
     return encode_registration(Registration("static", topics, STAMP))
 
 
-def filtering(expression: str) -> bytes:
+def encode_filter(expression: str) -> bytes:
     return encode_registration(Registration("white_list", {expression: 1}, STAMP))
 
 
@@ -116,7 +116,7 @@ class Maker:
         return {(self.orders, 0): "@_a-0", (self.orders, 1): "@_a-0"}
 
     def one(self, streams: int = 1) -> dict[str, bytes]:
-        return {"@_a": subscribing({self.orders: streams})}
+        return {"@_a": encode_subscription({self.orders: streams})}
 
     def phantom(self) -> str:
         """A topic whose only replica is on a broker that never was."""
@@ -191,24 +191,24 @@ def make_broken(m: Maker) -> list[Broken]:
         (b"",),
     ]:
         add("stopping-registration", "critical", with_second_member(data), "@_b", *facts)
-    add("unreadable-filter", "critical", with_second_member(filtering("(")), "@_b", "'('", "Java")
-    add("unreadable-filter", "warning", with_second_member(filtering("[^a[b]]")), "@_b", "'[^a[b]]'")
+    add("unreadable-filter", "critical", with_second_member(encode_filter("(")), "@_b", "'('", "Java")
+    add("unreadable-filter", "warning", with_second_member(encode_filter("[^a[b]]")), "@_b", "'[^a[b]]'")
     numeric = b'{"version":1,"subscription":{},"pattern":"static","timestamp":1411294187842}'
     add("unportable-registration", "warning", with_second_member(numeric), "@_b", "0.11")
-    add("doubly-escaped-filter", "warning", with_second_member(filtering(r"orders\\w+")), "@_b", r"'orders\\w+'")
+    add("doubly-escaped-filter", "warning", with_second_member(encode_filter(r"orders\\w+")), "@_b", r"'orders\\w+'")
     add("registration-defect", "info", with_second_member(numeric.replace(b'1,"s', b'2,"s')), "@_b", 1)
-    add("filter-without-topics", "info", with_second_member(filtering("nothing-like-it")), "@_b", "'nothing-like-it'")
+    add("filter-without-topics", "info", with_second_member(encode_filter("nothing-like")), "@_b", "'nothing-like'")
     add("missing-topic", "info", with_second_member(static(never=1)), "@_b", "never")
     add("persistent-member", "critical", m.group(m.one(), m.both, m.sane, persistent_members=True), "@_a")
-    two = {"@_a": subscribing({orders: 1}), "@_b": subscribing({m.cut: 1})}
+    two = {"@_a": encode_subscription({orders: 1}), "@_b": encode_subscription({m.cut: 1})}
     add("subscription-disagreement", "critical", m.group(two, {}, m.sane | {(m.cut, 0): 7}), "@", m.cut, orders, 3)
     add("surplus-streams", "info", m.group(m.one(3), {(orders, 0): "@_a-0", (orders, 1): "@_a-1"}, m.sane), orders)
     foreign = "host:01234567-89ab-cdef-0123-456789abcdef"
     bare = {(orders, 0): foreign, (orders, 1): foreign}
-    add("foreign-client", "info", m.group({foreign: subscribing({orders: 1})}, bare, m.sane), "@", "host:")
+    add("foreign-client", "info", m.group({foreign: encode_subscription({orders: 1})}, bare, m.sane), "@", "host:")
 
     # owners
-    unread = m.group(m.one() | {"@_b": subscribing({orders: 1})}, {(orders, 0): "@_a-0"}, m.sane)
+    unread = m.group(m.one() | {"@_b": encode_subscription({orders: 1})}, {(orders, 0): "@_a-0"}, m.sane)
     add("partition-without-owner", "critical", unread, second, 5)
     add("member-without-partitions", "critical", unread, "@_b", 1)
     add("unexplained-owners", "warning", unread, "@", "range")
@@ -217,8 +217,8 @@ def make_broken(m: Maker) -> list[Broken]:
     add("owner-beyond-streams", "critical", owning({(orders, 1): "@_a-1"}), second, "@_a-1", 1)
     add("unreadable-owner", "critical", owning({(orders, 1): ""}), second)
     add("owner-of-missing-partition", "warning", owning({("never", 0): "@_a-0"}, {
-        "@_a": subscribing({orders: 1, "never": 1})}), "never-0")  # fmt: skip
-    mixed = m.one() | {"@_b": subscribing({orders: 1})}
+        "@_a": encode_subscription({orders: 1, "never": 1})}), "never-0")  # fmt: skip
+    mixed = m.one() | {"@_b": encode_subscription({orders: 1})}
     add("unexplained-owners", "warning", m.group(mixed, {(orders, 0): "@_b-0", (orders, 1): "@_a-0"}, m.sane), "@")
     add("persistent-owner", "critical", m.group(m.one(), m.both, m.sane, owner_session=None), f"{orders}-0..1")
     add("owner-of-former-session", "warning", m.group(m.one(), m.both, m.sane, owner_session=1), f"{orders}-0..1")
@@ -249,7 +249,7 @@ def make_broken(m: Maker) -> list[Broken]:
     # topics
     phantom = m.phantom()
     m.mark(phantom)
-    ghost = m.group({"@_a": subscribing({phantom: 1})}, {(phantom, 0): "@_a-0"}, {(phantom, 0): 0})
+    ghost = m.group({"@_a": encode_subscription({phantom: 1})}, {(phantom, 0): "@_a-0"}, {(phantom, 0): 0})
     add("partition-without-leader", "critical", ghost, f"{phantom}-0")
     add("topic-marked-for-deletion", "warning", ghost, phantom)
     return made

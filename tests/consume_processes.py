@@ -57,7 +57,7 @@ class ConsumeProcess:
 
 
 @contextmanager
-def consuming(folder: Path, connect: str, *options: str) -> Iterator[ConsumeProcess]:
+def start_consume(folder: Path, connect: str, *options: str) -> Iterator[ConsumeProcess]:
     """``zkgroup -z CONNECT consume OPTIONS…``; what is left of it at the end is killed."""
     number = len(list(folder.glob("*.out")))
     output, errors = folder / f"{number}.out", folder / f"{number}.err"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consume_processes import ConsumeProcess, consuming, into_a_full_pipe
+from consume_processes import ConsumeProcess, into_a_full_pipe, start_consume
 from group_nodes import Groups, static
 from lines import names
 from support import numbered, wait_until
@@ -88,7 +88,7 @@ def test_filters_are_javas_and_follow_topics(
     wanted, unwanted = make_topic(1, f"{stem}xa"), make_topic(1, f"{stem}xq")
     fill(wanted, 3)
     fill(unwanted, 3)
-    with consuming(
+    with start_consume(
         tmp_path, cluster.connect, "--whitelist", expression, "-g", group, *JOIN, "--format", "%t %s\\n"
     ) as member:
         member.wait_for_lines(3)
@@ -106,10 +106,10 @@ def test_members_share_and_one_is_killed(
     killed is replaced: nothing is missing, and what is read again was not committed."""
     group = unique("group")
     options = [topic, "-g", group, *JOIN, *SOON]
-    with consuming(tmp_path, cluster.connect, *options, "-X", "auto.commit.interval.ms=200") as first:
+    with start_consume(tmp_path, cluster.connect, *options, "-X", "auto.commit.interval.ms=200") as first:
         first.wait_for_lines(30)
         wait_until(lambda: committed(kafka, group, topic) == [10, 10, 10], what="an automatic commit")
-        with consuming(tmp_path, cluster.connect, *options, "-X", "auto.commit.interval.ms=60000") as second:
+        with start_consume(tmp_path, cluster.connect, *options, "-X", "auto.commit.interval.ms=60000") as second:
             wait_until(lambda: share(first) and share(second), what="both have a share")
             assert {share(first), share(second)} in ({f"{topic}-0..1", f"{topic}-2"}, {f"{topic}-1..2", f"{topic}-0"})
             assert names(first.stderr, group, "revoked", f"{topic}-0..2", 3)
@@ -254,7 +254,7 @@ def test_with_kafkas_own_console_consumer(
     (jars,) = scala_consumer_jars(["1.1.1"])
     with (
         console(cluster, jars, topic, group, output) as java,
-        consuming(tmp_path, cluster.connect, topic, "-g", group, *JOIN) as ours,
+        start_consume(tmp_path, cluster.connect, topic, "-g", group, *JOIN) as ours,
     ):
         wait_until(lambda: share(ours) not in ("", f"{topic}-0..2"), 60, "both are members")
         wait_until(lambda: len(output.read_text().split()) + len(ours.lines) >= 30, what="all is read")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli import run
 from confluent_kafka.admin import AdminClient, NewTopic
-from consume_processes import committed, consuming, into_a_full_pipe, nobody_is_left, owned
+from consume_processes import committed, into_a_full_pipe, nobody_is_left, owned, start_consume
 from lines import names
 from screen import Screen
 from support import numbered, wait_until
@@ -75,7 +75,7 @@ def test_who_waits_at_the_end_is_reported(
 
     remedy = "--from-beginning"
     with (
-        consuming(tmp_path, cluster.connect, topic, *group()) as piped,
+        start_consume(tmp_path, cluster.connect, topic, *group()) as piped,
         Screen("-z", cluster.connect, "consume", topic, *group(), columns=200) as waiting,
         Screen("-z", cluster.connect, "consume", topic, *group(), "--offset", "-2", columns=200) as reading,
     ):
@@ -161,7 +161,7 @@ def test_who_owns_nothing_has_nothing_to_wait_for(
     topic, group = make_topic(1), unique("group")
     fill(topic, 10)
     first, second = ["-X", "consumer.id=a"], ["-X", "consumer.id=b"]
-    with consuming(tmp_path, cluster.connect, topic, "-g", group, "--from-beginning", *first) as other:
+    with start_consume(tmp_path, cluster.connect, topic, "-g", group, "--from-beginning", *first) as other:
         other.wait_for_lines(10)
         assert values(run("-z", cluster.connect, "consume", topic, "-g", group, "-e", *second)) == []
         # That the second came and went has each made the first release and claim: it may be at it.

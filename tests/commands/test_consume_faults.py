@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consume_processes import committed, consuming, into_a_full_pipe, members, nobody_is_left
+from consume_processes import committed, into_a_full_pipe, members, nobody_is_left, start_consume
 from lines import names
 from session_expiry import expire_session
 from support import numbered, wait_until
@@ -63,7 +63,7 @@ def test_an_expired_session_is_a_pause(
     topic, group = make_topic(2), unique("group")
     fill(topic, 100, 2)
     options = ["-g", group, "--from-beginning", "-X", "auto.commit.interval.ms=100"]
-    with consuming(tmp_path, cluster.connect, topic, *options) as run:
+    with start_consume(tmp_path, cluster.connect, topic, *options) as run:
         run.wait_for_lines(100)
         wait_until(lambda: sum(committed(registry, group).values()) == 100, what="the commit")
         (member,) = members(registry, group)
@@ -181,8 +181,8 @@ def test_a_broker_that_comes_back(
     fill(topic, 100, 2, settings=settings)
     options = [topic, "--from-beginning"]
     with (
-        consuming(tmp_path, sandbox.connect, *options, "-g", "g") as member,
-        consuming(tmp_path, sandbox.connect, *options) as plain,
+        start_consume(tmp_path, sandbox.connect, *options, "-g", "g") as member,
+        start_consume(tmp_path, sandbox.connect, *options) as plain,
     ):
         for process in (member, plain):
             process.wait_for_lines(100)
@@ -205,7 +205,7 @@ def test_a_signal_while_brokers_are_waited_for(elsewhere: Registry, tmp_path: Pa
         server.listen(50)
         server.settimeout(30)
         register_broker(elsewhere, server.getsockname()[1])
-        with consuming(tmp_path, elsewhere.settings.hosts, "t", "-g", "g", "--connect-timeout", "60") as process:
+        with start_consume(tmp_path, elsewhere.settings.hosts, "t", "-g", "g", "--connect-timeout", "60") as process:
             connection, _ = server.accept()  # now it waits for an answer
             assert process.stop(signal.SIGINT, timeout=5) == 130
             connection.close()
@@ -224,7 +224,7 @@ def test_no_broker_is_waited_for(
         ended = run("-z", elsewhere.settings.hosts, "consume", topic, *options)
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (3, "", 1)
     assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
-    with consuming(tmp_path, elsewhere.settings.hosts, topic, "-g", "g", "--from-beginning") as process:
+    with start_consume(tmp_path, elsewhere.settings.hosts, topic, "-g", "g", "--from-beginning") as process:
         wait_until(lambda: process.stderr.count("\n") == len(members(elsewhere, "g")) == 1, what="a line, and it waits")
         register_broker(elsewhere, int(cluster.bootstrap.rpartition(":")[2]))
         process.wait_for_lines(10)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from consume_processes import committed, consuming, into_a_full_pipe, members, nobody_is_left
+from consume_processes import committed, into_a_full_pipe, members, nobody_is_left, start_consume
 from lines import names
 from support import wait_until
 
@@ -50,7 +50,7 @@ def test_a_signal_leaves_cleanly(
 ) -> None:
     """All that was printed is committed, nothing of the member is left, and the exit code names the signal."""
     group = unique("group")
-    with consuming(tmp_path, cluster.connect, topic, "-g", group, "--from-beginning", *NEVER) as process:
+    with start_consume(tmp_path, cluster.connect, topic, "-g", group, "--from-beginning", *NEVER) as process:
         process.wait_for_lines(MESSAGES)
         assert process.stop(signum) == code
     assert process.stderr == ""
@@ -91,7 +91,7 @@ def test_a_kill_loses_nothing(cluster: Sandbox, registry: Registry, topic: str, 
     group = unique("group")
     options = [topic, "-g", group, "--from-beginning", *NEVER]
     first = run("-z", cluster.connect, "consume", *options, "-n", "2000").stdout.splitlines()
-    with consuming(tmp_path, cluster.connect, *options, "-X", "zookeeper.session.timeout.ms=2000") as process:
+    with start_consume(tmp_path, cluster.connect, *options, "-X", "zookeeper.session.timeout.ms=2000") as process:
         second = process.wait_for_lines(1000)
         process.stop(signal.SIGKILL)
     assert total(registry, group) == 2000

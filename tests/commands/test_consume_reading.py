@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run, run_on_terminal
 from confluent_kafka.admin import AdminClient, NewTopic
-from consume_processes import committed, consuming, members, nobody_is_left
+from consume_processes import committed, members, nobody_is_left, start_consume
 from lines import names
 from screen import Screen
 from support import numbered, wait_until
@@ -125,7 +125,7 @@ def test_brokers_without_a_zookeeper(cluster: Sandbox, topic: str) -> None:
 def test_plain_reading_registers_nothing(cluster: Sandbox, topic: str, registry: Registry, tmp_path: Path) -> None:
     """While it reads and afterwards, no group appears in ZooKeeper."""
     before = registry.read([Children(znodes.consumers())])
-    with consuming(tmp_path, cluster.connect, topic, "--from-beginning") as process:
+    with start_consume(tmp_path, cluster.connect, topic, "--from-beginning") as process:
         process.wait_for_lines(40)
         assert registry.read([Children(znodes.consumers())]) == before
         assert process.stop(signal.SIGINT) == 130
@@ -143,7 +143,7 @@ def test_filters_take_topics_as_they_come(
     fill(f"{stem}-a", 5)
     fill(f"other-{stem}", 5)
     options = ["--whitelist", f"{stem}.*,nothing", "-g", group, "--from-beginning", "-f", r"%t %s\n"]
-    with consuming(tmp_path, cluster.connect, *options) as process:
+    with start_consume(tmp_path, cluster.connect, *options) as process:
         process.wait_for_lines(5)
         create_topic(registry, f"{stem}-b", 2)
         fill(f"{stem}-b", 6, 2)
@@ -336,7 +336,7 @@ def test_commits_come_by_themselves(
     """auto.commit.interval.ms is honoured while nothing else happens, and group.id may come from a file."""
     group, file = unique("group"), tmp_path / "consumer.properties"
     file.write_text(f"group.id={group}\nauto.offset.reset=smallest\nauto.commit.interval.ms=100\n")
-    with consuming(tmp_path, cluster.connect, topic, "--consumer-config", str(file)) as process:
+    with start_consume(tmp_path, cluster.connect, topic, "--consumer-config", str(file)) as process:
         process.wait_for_lines(40)
         wait_until(lambda: sum(committed(registry, group).values()) == 40, what="a commit while it runs")
         assert process.stop(signal.SIGINT) == 130
@@ -385,9 +385,9 @@ def test_a_rebalance_can_be_followed(
     was read; what the libraries below have to say comes with -vv alone."""
     group = unique("group")
     options = [topic, "-g", group, "--from-beginning", "-v"]
-    with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=a") as first:
+    with start_consume(tmp_path, cluster.connect, *options, "-X", "consumer.id=a") as first:
         first.wait_for_lines(40)
-        with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=b") as second:
+        with start_consume(tmp_path, cluster.connect, *options, "-X", "consumer.id=b") as second:
             wait_until(lambda: names(first.stderr, 1, 2, f"{topic}-0"), what="half is the first's")
             wait_until(lambda: names(second.stderr, 1, 2, f"{topic}-1"), what="half is the second's")
             assert sorted(members(registry, group)) == [f"{group}_a", f"{group}_b"]

@@ -39,10 +39,10 @@ def app(cluster: Sandbox) -> Iterator[Registry]:
 
 
 @pytest.fixture
-def hiding(
+def hide_part(
     app: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], kafka: KafkaSettings
 ) -> Callable[[str | None], tuple[str, str, str]]:
-    """``hiding(part)`` makes a healthy group of which that part is closed: its name, its topic, the path."""
+    """``hide_part(part)`` makes a healthy group of which that part is closed: its name, its topic, the path."""
 
     def make(part: str | None) -> tuple[str, str, str]:
         topic, group = make_topic(2), unique("hiding")
@@ -55,13 +55,13 @@ def hiding(
 @pytest.mark.parametrize("part", [None, *PARTS])
 def test_what_may_not_be_read_is_not_diagnosed(
     part: str | None,
-    hiding: Callable[[str | None], tuple[str, str, str]],
+    hide_part: Callable[[str | None], tuple[str, str, str]],
     registry: Registry,
     kafka: KafkaSettings,
 ) -> None:
     """Of a healthy group with a closed part exactly that is found, at whatever age; its state and its owners are not
     called wrong, and what could not be checked is said to be so."""
-    group, topic, path = hiding(part)
+    group, topic, path = hide_part(part)
     found = read_group(registry, group, kafka=kafka)
     assert found.state == "active"
     assert ownership_defects(found) == []
@@ -88,10 +88,10 @@ def test_what_may_not_be_read_is_not_diagnosed(
 
 
 def test_a_group_without_members_that_hides_is_no_debris(
-    hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry, app: Registry
+    hide_part: Callable[[str | None], tuple[str, str, str]], registry: Registry, app: Registry
 ) -> None:
     """Where nobody can see who is registered, somebody may be: the group is neither abandoned nor leftover."""
-    group, topic, path = hiding("ids")
+    group, topic, path = hide_part("ids")
     for number, name in enumerate("ab"):
         app.write(Delete(znodes.member_id(group, f"{group}_{name}")))
         app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
@@ -104,10 +104,10 @@ def test_a_group_without_members_that_hides_is_no_debris(
 
 @pytest.mark.parametrize("part", ["member", "owners", "owner"])
 def test_nobody_is_made_to_rebalance_blindly(
-    part: str, hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry
+    part: str, hide_part: Callable[[str | None], tuple[str, str, str]], registry: Registry
 ) -> None:
     """What would come of it could not be seen: that is no refusal, and the advice is to get in, not to delete."""
-    group, _, path = hiding(part)
+    group, _, path = hide_part(part)
     ground = read_plan_start(registry, group)
     assert ground.snapshot is not None
     against = find_objection(ground.snapshot, Assignment({}), None)
@@ -119,10 +119,10 @@ def test_nobody_is_made_to_rebalance_blindly(
 
 
 def test_nobody_plans_for_members_that_may_not_be_seen(
-    hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry
+    hide_part: Callable[[str | None], tuple[str, str, str]], registry: Registry
 ) -> None:
     """A plan without members would be a plan for another group."""
-    group, _, path = hiding("ids")
+    group, _, path = hide_part("ids")
     with pytest.raises(ZkgroupError, match=rf"\b{group}\b.* {path}\b"):
         read_plan_start(registry, group)
 
@@ -134,11 +134,11 @@ def test_undiagnosed_is_not_wrong(
     part: str,
     owners: int,
     inspect: int,
-    hiding: Callable[[str | None], tuple[str, str, str]],
+    hide_part: Callable[[str | None], tuple[str, str, str]],
     cluster: Sandbox,
 ) -> None:
     """--verify ends with 1, naming the node, where what it asks cannot be reported, and with 0 where it can."""
-    group, _, path = hiding(part)
+    group, _, path = hide_part(part)
     for command, code in (("owners", owners), ("inspect-group", inspect)):
         result = run(command, group, "--verify", "-z", cluster.connect, "--output", "json")
         assert result.returncode == code, (command, result.stderr)
@@ -151,10 +151,10 @@ def test_undiagnosed_is_not_wrong(
 
 
 def test_a_plan_with_owners_that_may_not_be_seen(
-    hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
+    hide_part: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
 ) -> None:
     """The plan is shown, and no partition is said to be free or to move."""
-    group, _, path = hiding("owners")
+    group, _, path = hide_part("owners")
     result = run("assign", group, "-z", cluster.connect, "--output", "json")
     assert result.returncode == 0, result.stderr
     shown = json.loads(result.stdout)
@@ -183,11 +183,11 @@ def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
 
 @pytest.mark.parametrize("part", [None, *PARTS])
 def test_a_list_says_of_which_groups_it_counts_a_part(
-    part: str | None, hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox, registry: Registry
+    part: str | None, hide_part: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox, registry: Registry
 ) -> None:
     """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node has is not
     counted."""
-    group, _, _ = hiding(part)
+    group, _, _ = hide_part(part)
     message = incomplete_notes([read_group(registry, group)])
     assert [group in str(line) for line in message] == ([] if part in (None, "group") else [True])
     if part == "offsets":
@@ -198,10 +198,10 @@ def test_a_list_says_of_which_groups_it_counts_a_part(
 
 
 def test_a_plan_with_a_member_that_may_not_be_seen(
-    hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
+    hide_part: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
 ) -> None:
     """The plan leaves it out, and says that it does and why; nothing is said to be mended."""
-    group, _, path = hiding("member")
+    group, _, path = hide_part("member")
     result = run("assign", group, "-z", cluster.connect)
     assert result.returncode == 0, result.stderr
     assert names(result.stderr, path, "not authorised")
@@ -212,13 +212,13 @@ def test_a_plan_with_a_member_that_may_not_be_seen(
 def test_a_state_is_one_word(
     part: str | None,
     is_active: bool,
-    hiding: Callable[[str | None], tuple[str, str, str]],
+    hide_part: Callable[[str | None], tuple[str, str, str]],
     registry: Registry,
     app: Registry,
 ) -> None:
     """A deletion by a pattern shows the state that a list of groups shows; what is hidden keeps the group all the
     same."""
-    group, _, _ = hiding(part)
+    group, _, _ = hide_part(part)
     if not is_active:
         for name in "ab":
             app.write(Delete(znodes.member_id(group, f"{group}_{name}")))
