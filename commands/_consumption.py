@@ -56,8 +56,8 @@ class Subscription:
     @property
     def nothing_found(self) -> NotFoundError:
         """The error where no topic passes the filter, and waiting for one makes no sense."""
-        said = f"no topic is left by the filter {self.filter and self.filter.expression!r}"
-        return NotFoundError(said, "see what there is with --whitelist '.*'")
+        message = f"no topic is left by the filter {self.filter and self.filter.expression!r}"
+        return NotFoundError(message, "see what there is with --whitelist '.*'")
 
 
 @dataclass(frozen=True, slots=True)

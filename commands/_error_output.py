@@ -275,6 +275,11 @@ def render_command(command: Command, given: GlobalOptions) -> str:
     return command_line(command, place_options(given.values) if is_asking else ())
 
 
+def of_profile(remedy: Remedy | None, profile: str) -> Remedy | None:
+    """The remedy, with commands about the cluster of this profile, which the command line does not name."""
+    return remedy and Remedy(remedy.text, *(("-c", profile, *command) for command in remedy.commands))
+
+
 def place_options(values: Mapping[str, Sequence[Any]]) -> list[str]:
     """The words among ``values`` (by the names of their parameters) that say where the servers are."""
     words: list[str] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import typer
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import Remedy, UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
@@ -180,7 +180,8 @@ def watch_groups(
 ) -> int:
     """Show all groups until a key or a signal; Enter watches the chosen one. Returns the exit code."""
     if not has_screen("table"):
-        raise UsageError("--watch needs a terminal", "for events in a pipe give inspect-group GROUP --watch")
+        remedy = Remedy("for events in a pipe", ("inspect-group", "GROUP", "--watch"))
+        raise UsageError("--watch needs a terminal", remedy)
     settings = connection(ctx)
     view = GroupsView(select, sorts, sort, partial(render, given=ctx.ensure_object(GlobalOptions)))
     while True:

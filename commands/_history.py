@@ -95,20 +95,20 @@ def history_lines(points: Sequence[HistoryPoint], group: str, columns: int) -> I
     yield [(shortened(escape(group)), "bold"), (f"  {describe_points(points)}", "")]
     top_lag = round_top(max((lag for lag in lags if lag is not None), default=0))
     most = max(points, key=lambda point: -1 if point.lag_at_least is None else point.lag_at_least)
-    said = "unknown"
+    text = "unknown"
     if most.lag_at_least is not None:
         last = points[-1]
         now = "unknown" if last.lag_at_least is None else f"{'≥' * bool(last.lag_unknown)}{last.lag_at_least}"
-        said = f"{now} at the end, at most {'≥' * bool(most.lag_unknown)}{most.lag_at_least}, {utc_text(most.taken_at)}"
-    yield from _panel("lag", said, columns_of(points, lags, count, max), top_lag, 5)
+        text = f"{now} at the end, at most {'≥' * bool(most.lag_unknown)}{most.lag_at_least}, {utc_text(most.taken_at)}"
+    yield from _panel("lag", text, columns_of(points, lags, count, max), top_lag, 5)
     for name, values in rates:
         known = [value for value in values if value is not None]
-        said = f"messages per second, {short_number(fmean(known))} on average" if known else "unknown"
-        yield from _panel(name, said, spread[name], top_rate, 3)
+        text = f"messages per second, {short_number(fmean(known))} on average" if known else "unknown"
+        yield from _panel(name, text, spread[name], top_rate, 3)
     commits = columns_of(points, commits_per_minute(points), count, fmean)
     top = round_top(max((value for value in commits if value is not None), default=0))
-    said = f"per minute, {sum(point.commits or 0 for point in points)} seen"
-    yield from _panel("commits", said, commits, top, 2)
+    text = f"per minute, {sum(point.commits or 0 for point in points)} seen"
+    yield from _panel("commits", text, commits, top, 2)
     yield from _axis(points, count)
     if back := [point for point in points if point.set_back]:
         shown = ", ".join(utc_text(point.taken_at) for point in back[-3:])
@@ -116,10 +116,10 @@ def history_lines(points: Sequence[HistoryPoint], group: str, columns: int) -> I
         yield [(f"offsets went back {more}{shown}", "yellow")]
 
 
-def _panel(title: str, said: str, values: Sequence[float | None], top: float, height: int) -> Iterator[Line]:
+def _panel(title: str, text: str, values: Sequence[float | None], top: float, height: int) -> Iterator[Line]:
     """A title, and bars from 0 to ``top`` in ``height`` lines; an unknown value is a blank."""
     yield [("", "")]
-    yield [(f"{title:<{_LABEL}}", "bold"), (f"  {said}", "dim")]
+    yield [(f"{title:<{_LABEL}}", "bold"), (f"  {text}", "dim")]
     for line in reversed(range(height)):
         label = short_number(top) if line == height - 1 else "0" if line == 0 else ""
         cells = []

@@ -66,12 +66,14 @@ def report_page(
     points: Sequence[HistoryPoint],
     events: Sequence[IncidentEvent],
     tables: Mapping[str, Table],
+    check: str,
 ) -> str:
-    """The page. ``findings``: rows of that section; ``tables``: those at the end, by their titles."""
+    """The page. ``findings``: rows of that section; ``tables``: those at the end, by their titles.
+    ``check``: the command that keeps snapshots."""
     from zkgroup.groups.monitoring.history_chart import history_chart
 
     title = f"Group {_text(group)}"
-    chart = '<p class="dim">No snapshots: inspect-group --check, run every minute, keeps them.</p>\n'
+    chart = f'<p class="dim">No snapshots. Run every minute, this keeps them:</p>\n<pre>{_text(check)}</pre>\n'
     if points:
         chart = f'<div class="scroll">{history_chart(points, group)}</div>\n'
     parts = [

@@ -92,9 +92,10 @@ def _reader(ctx: typer.Context, read: Read) -> Callable[[], MetricsReading]:
             silent = [one for one in found if one.snapshot.warnings or one.snapshot.kafka_failures]
             if silent or (warnings and not found):  # of ZooKeeper everything is there
                 code = UnreachableError.exit_code
+        except ZkgroupError as error:
+            code, warnings = error.exit_code, [Notice(error.message, error.remedy)]
         except Exception as error:  # noqa: BLE001  # at the next request it may be over
-            code = error.exit_code if isinstance(error, ZkgroupError) else ZkgroupError.exit_code
-            warnings = [str(error) or type(error).__name__]
+            code, warnings = ZkgroupError.exit_code, [str(error) or type(error).__name__]
         gc.enable()  # see disable_garbage_collection: this process goes on
         warn(ctx, [one for one in warnings if one not in warned])
         warned = frozenset(warnings)

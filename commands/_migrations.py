@@ -13,13 +13,14 @@ from zkgroup.errors import NotFoundError, Notice, Remedy, UsageError, Verificati
 from zkgroup.text import counted, listed
 
 from ._context import cluster_connection, working
+from ._error_output import of_profile
 from ._group_changes import KAFKA_WINDOW, Change, describe_many, error_of_many, open_applier, reason_of
 from ._output import SPARE, Output, is_table, print_rows
 from ._shared_options import GlobalOptions
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.migration import Migration, Take
+    from zkgroup.groups.changes.migration import Migration, Prefer
     from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.group_model import GroupSnapshot, OffsetStore
     from zkgroup.groups.partition_scope import Scope
@@ -37,7 +38,7 @@ class MigrationOptions:
 
     to: OffsetStore
     scope: Scope | None = None
-    take: Take | None = None
+    prefer: Prefer | None = None
     to_earliest: bool = False
     profile: str | None = None
     topics: Sequence[str] = ()
@@ -70,7 +71,7 @@ class Migrations:
             return self._plan_to_cluster(group, self.topics)
         from zkgroup.groups.changes.migration import plan_migration
 
-        return plan_migration(self.applier, group, self.options.to, self.options.scope, self.options.take)
+        return plan_migration(self.applier, group, self.options.to, self.options.scope, self.options.prefer)
 
     def _plan_to_cluster(self, group: str, topics: Mapping[str, str]) -> Migration:
         from zkgroup.groups.changes.migration import (
@@ -98,7 +99,7 @@ class Migrations:
                 positions,
                 options.to,
                 check,
-                take=options.take,
+                prefer=options.prefer,
                 to_earliest=options.to_earliest,
             )
 
@@ -225,9 +226,8 @@ def errors_of(where: str, profile: str | None = None) -> Iterator[None]:
         if error.where is None:
             error.where = where
             error.message = f"{where}: {error.message}"
-            if profile is not None and error.remedy is not None:
-                commands = error.remedy.commands
-                error.remedy = Remedy(error.remedy.text, *(("-c", profile, *command) for command in commands))
+            if profile is not None:
+                error.remedy = of_profile(error.remedy, profile)
         raise
 
 

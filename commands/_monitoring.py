@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from zkgroup.config.setting_files import state_dir
-from zkgroup.errors import Notice, UsageError, ZkgroupError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
@@ -194,7 +194,7 @@ def show_checks(
     thresholds: Thresholds,
     *,
     every: bool,
-    warnings: Sequence[str | Notice],
+    warnings: Sequence[str],
 ) -> int:
     """Print the verdict; returns the exit code. ``warnings``: what is unknown; each of ``checks`` has its own among its
     reasons."""
@@ -215,9 +215,9 @@ def show_checks(
 
 def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
     if one.reasons:
-        said = f"{one.group}: {one.reasons[0][1]}"
+        text = f"{one.group}: {one.reasons[0][1]}"
         more = len(one.reasons) - 1
-        return said + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
+        return text + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
     partitions = counted(one.row.partitions, "partition")
     return (
         f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over"
@@ -226,7 +226,7 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
     )
 
 
-def _text_of_all(checks: Sequence[GroupCheck], warnings: Sequence[str | Notice]) -> tuple[str, list[str]]:
+def _text_of_all(checks: Sequence[GroupCheck], warnings: Sequence[str]) -> tuple[str, list[str]]:
     bad = [one for one in checks if one.state != "OK"]
     if not bad:
         known = sum(one.row.lag_at_least or 0 for one in checks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from zkgroup.config.settings_table import STRATEGIES, Strategy
-from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
+from zkgroup.errors import NotFoundError, Notice, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
 from ._completion import complete_member
@@ -143,7 +143,8 @@ def assign(
         if options.execute:
             assert start.snapshot is not None
             findings = diagnose(start.snapshot, start.inference)
-            change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
+            foreign = [one for one in findings if one.code == "foreign-client"]
+            change.warn(Notice(f"{one.code}: {one.message}", one.remedy) for one in foreign)
             change.warn(
                 f"{problem}: members take the topic for one without partitions, and read the others"
                 for problem in damaged_topics(start.snapshot, passed_over=True)

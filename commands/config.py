@@ -15,7 +15,7 @@ from zkgroup.errors import NotFoundError, UsageError, VerificationError, Zkgroup
 from zkgroup.text import counted
 
 from ._context import connection, open_registry
-from ._error_output import Message, render
+from ._error_output import Message, of_profile, render
 from ._group_views import brokers_of
 from ._output import print_rows
 from ._shared_options import GlobalOptions, OutputOption
@@ -98,7 +98,8 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         row, error = wrong[0]
-        raise VerificationError(f"{row.cluster}: {row.what}: {error.message}{more}", error.remedy)
+        remedy = of_profile(error.remedy, row.cluster) if by_profile else error.remedy
+        raise VerificationError(f"{row.cluster}: {row.what}: {error.message}{more}", remedy)
 
 
 def row_of(check: Checked, given: GlobalOptions, *, by_profile: bool) -> dict[str, str]:

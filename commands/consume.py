@@ -243,8 +243,8 @@ def consume(
     if subscription.filter is not None and is_escaped_twice(subscription.filter.expression):
         # Backslashes that the shell did not need escaped: Java reads a doubled one as a backslash.
         effect = "excludes" if subscription.filter.kind == "black_list" else "matches"
-        said = f"the filter '{subscription.filter.expression}' has a doubled backslash, which {effect} no topic: "
-        warn(ctx, [Notice(said + "no topic's name contains a backslash", Remedy("write a single one"))])
+        text = f"the filter '{subscription.filter.expression}' has a doubled backslash, which {effect} no topic: "
+        warn(ctx, [Notice(text + "no topic's name contains a backslash", Remedy("write a single one"))])
     where = "earliest" if from_beginning else offset
     if where is None and not member:
         where = "earliest" if config.auto_offset_reset == "smallest" else "latest"

@@ -14,10 +14,11 @@ import typer
 
 from zkgroup.errors import Notice, Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
 from zkgroup.protocol.names import session_text
+from zkgroup.text import group_command
 
 from ._completion import complete_finding
 from ._context import connection, done, warn, working
-from ._error_output import render_command
+from ._error_output import render, render_command
 from ._group_views import (
     BehindOption,
     StoreOption,
@@ -247,7 +248,8 @@ def inspect_group(
     if checks is not None and thresholds is not None:
         if metrics == "-":
             return None
-        return show_checks(list(checks.values()), output, thresholds, every=every, warnings=warnings)
+        unknown = [render(one, ctx.ensure_object(GlobalOptions)) for one in warnings]
+        return show_checks(list(checks.values()), output, thresholds, every=every, warnings=unknown)
     if report is not None:
         from ._history import read_points
 
@@ -354,6 +356,7 @@ def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Seque
             "Members": (COLUMNS["members"], _rows(one, "members", given)),
             "Partitions": (_columns("partitions", [one], "table"), _rows(one, "partitions", given)),
         },
+        render_command(group_command("inspect-group", snapshot.group, "--check"), given),
     )
     write_atomically(str(path), page)
     done(ctx, f"written: {path}")

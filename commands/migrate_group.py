@@ -71,7 +71,7 @@ def migrate_group(
     ] = None,
     all_groups: Annotated[bool, option("--all", help="All groups with offsets.", panel=MANY)] = False,
     topic: PartitionsOption = None,
-    take: Annotated[
+    prefer: Annotated[
         Literal["source", "larger"] | None,
         option(
             "--prefer",
@@ -126,7 +126,7 @@ def migrate_group(
         raise UsageError("--topic-map and --not-found are about --to-cluster", "leave them out, or name a cluster")
     if to is None and to_cluster is None:
         raise UsageError("no place is given", "give --to kafka, --to zookeeper or --to-cluster PROFILE")
-    if verify and (options.execute or take is not None or options.backup is not None):
+    if verify and (options.execute or prefer is not None or options.backup is not None):
         raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
     patterns = ["*"] if all_groups else pattern or []
     if patterns and options.backup is not None:
@@ -138,7 +138,7 @@ def migrate_group(
     from ._migrations import MigrationOptions, migrate_many, open_migrations
 
     scope = parse_scope(topic) if topic else None
-    wanted = MigrationOptions(to or "kafka", scope, take, not_found is not None, to_cluster, topic_map or [])
+    wanted = MigrationOptions(to or "kafka", scope, prefer, not_found is not None, to_cluster, topic_map or [])
     with open_migrations(change, wanted, [group] if group else []) as migrations:
         if group is None:
             migrate_many(migrations, patterns, output, verify=verify)

@@ -26,7 +26,7 @@ from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, group_command, listed, offset_text
 
 #: Which offset counts where the store that is written to is ahead.
-Take: TypeAlias = Literal["source", "larger"]
+Prefer: TypeAlias = Literal["source", "larger"]
 
 _REASONS: Final[Mapping[Reason, str]] = {
     "outside": "the offset is outside its log at the source",
@@ -161,14 +161,14 @@ def movable_offsets(
 
 
 def plan_migration(
-    applier: Applier, group: str, to: OffsetStore, scope: Scope | None = None, take: Take | None = None
+    applier: Applier, group: str, to: OffsetStore, scope: Scope | None = None, prefer: Prefer | None = None
 ) -> Migration:
     """Compare both stores, and plan a target for each offset. Creates nothing.
 
     An offset outside its log is moved to the nearer end, with a note, as in a reset. Partitions that do not exist any
-    more are left out, with a warning. Without ``take`` the plan is refused where the other store is ahead; unless it is
-    ``source``, also where an offset outside its log would replace one inside. Raises ``NotFoundError`` where there is
-    nothing to move, ``ZkgroupError`` where an offset cannot be read.
+    more are left out, with a warning. Without ``prefer`` the plan is refused where the other store is ahead; unless it
+    is ``source``, also where an offset outside its log would replace one inside. Raises ``NotFoundError`` where there
+    is nothing to move, ``ZkgroupError`` where an offset cannot be read.
     """
     origin = other_store(to)
     reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
@@ -178,7 +178,7 @@ def plan_migration(
     elsewhere = reader.read_other(origin, offsets)
     ahead = [key for key, offset in offsets.items() if elsewhere.get(key, -1) > offset]
     wanted = {
-        key: max(offset, elsewhere.get(key, -1)) if take == "larger" else offset for key, offset in offsets.items()
+        key: max(offset, elsewhere.get(key, -1)) if prefer == "larger" else offset for key, offset in offsets.items()
     }
     reset = plan_group_reset(applier, group, Target("file", offsets=wanted), Selection(scope, frozenset(wanted)), to)
     source = None
@@ -194,7 +194,7 @@ def plan_migration(
         and not _is_in_log(plan.partitions[row.key], offsets[row.key])
     ]
     if plan.changes:
-        refusals = _store_refusals(origin, to, ahead if take is None else (), adrift if take != "source" else ())
+        refusals = _store_refusals(origin, to, ahead if prefer is None else (), adrift if prefer != "source" else ())
         plan = replace(plan, refusals=tuple(refusals))
     return Migration(offsets, tuple(warnings), plan)
 
@@ -335,13 +335,14 @@ def plan_cluster_migration(
     to: OffsetStore,
     check: Callable[[bool], None],
     *,
-    take: Take | None = None,
+    prefer: Prefer | None = None,
     to_earliest: bool = False,
 ) -> Migration:
     """What becomes of the group at the target, in the store ``to``.
 
     ``check``: that of its ``Source``. Partitions that were not found make the plan refused, unless they go
-    ``to_earliest``: to the start of their logs. Without ``take`` it is refused where the group is ahead at the target.
+    ``to_earliest``: to the start of their logs. Without ``prefer`` it is refused where the group is ahead at the
+    target.
     """
     group = source.group
     wanted: dict[TopicPartition, Wanted] = {
@@ -354,14 +355,14 @@ def plan_cluster_migration(
         selection = Selection(listed=frozenset(wanted))
         plan = plan_group_reset(target, group, Target("file", offsets=wanted), selection, to)
     ahead = [row.key for row in plan.rows if _beyond(row)]
-    rows = plan.rows if take != "larger" else tuple(_kept(row) if _beyond(row) else row for row in plan.rows)
+    rows = plan.rows if prefer != "larger" else tuple(_kept(row) if _beyond(row) else row for row in plan.rows)
     missing = [] if to_earliest else [key for key, one in positions.items() if one.offset is None]
     plan = replace(
         plan,
         command="migrate-group",
         rows=rows,
         source=Source(group, None, check=check),
-        refusals=tuple(_cluster_refusals(missing, positions, ahead if take is None else ())),
+        refusals=tuple(_cluster_refusals(missing, positions, ahead if prefer is None else ())),
     )
     return Migration(source.offsets, source.warnings, plan, partitions, positions)
 
