@@ -114,7 +114,7 @@ def test_a_page_without_history(cluster: Sandbox, groups: Groups, topic: str, tm
     assert done.returncode == 6
     parts = Page(path.read_text(encoding="utf-8")).parts
     _, _, history, timeline, *_ = parts.values()
-    assert names(history, "inspect-group --check")
+    assert names(history, "inspect-group", group, "--check")
     assert timeline.count(f"{group}_a") >= 2, "it registers, and claims a partition"
     assert names(timeline, f"{group}_a", f"{topic}-0")
     assert f"{group}_a" in parts["Members"]
