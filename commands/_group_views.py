@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, Notice, Remedy, did_you_mean
+from zkgroup.groups.group_choices import Store
 from zkgroup.text import duration_text, shortened
 
 from ._completion import complete_topic
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.findings.finding_kinds import Finding, Severity
     from zkgroup.groups.findings.inspection import Inspection
-    from zkgroup.groups.group_model import GroupSnapshot, Store
+    from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.groups.snapshot.table_rows import GroupRow
 
-StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
+#: Columns of both stores.
+STORE_COLUMNS: Final = ("committed_zookeeper", "committed_kafka")
+StoreChoice: TypeAlias = Store | None
 StoreOption: TypeAlias = Annotated[
     StoreChoice, option("--store", help="The store of the offsets. Default: the stores in which the group has offsets.")
 ]

@@ -14,6 +14,7 @@ from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.connector import Connector, KafkaConnector, Rebalance, Stream
 from zkgroup.connector.consumer_connector import ConsumerConnector
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
+from zkgroup.groups.group_choices import OffsetStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
 from zkgroup.protocol.names import TopicPartition, spans
@@ -22,7 +23,6 @@ from zkgroup.text import counted, group_command, listed
 
 from ._consumption import LAST_WRITE, NOTHING, WAITING, Consumption, exit_code, wait_until_time_to_leave
 from ._context import open_registry, zookeeper_settings
-from ._shared_options import Coordinator
 from ._signals import StopRequest, Terminated
 
 log = logging.getLogger("zkgroup.consume")
@@ -30,7 +30,7 @@ log = logging.getLogger("zkgroup.consume")
 
 def consume_as_member(
     asked: Consumption,
-    coordinator: Coordinator,
+    coordinator: OffsetStore,
     streams: int,
     properties: Mapping[str, str],
     report: Callable[[str], None],

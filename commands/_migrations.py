@@ -20,8 +20,9 @@ from ._shared_options import GlobalOptions
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.migration import Migration, Prefer
+    from zkgroup.groups.changes.migration import Migration
     from zkgroup.groups.changes.plan import Plan
+    from zkgroup.groups.group_choices import Prefer
     from zkgroup.groups.group_model import GroupSnapshot, OffsetStore
     from zkgroup.groups.partition_scope import Scope
 

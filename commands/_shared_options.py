@@ -250,8 +250,6 @@ def logging_parameters() -> tuple[Any, ...]:
 
 #: In place of a file.
 REGISTRY: Final = Path("registry")
-#: Where the members of a group meet.
-Coordinator: TypeAlias = Literal["zookeeper", "kafka"]
 FormatOption: TypeAlias = Literal["bytes", "text", "json", "avro"]
 #: Those of which there are schemas.
 SchemaChoice: TypeAlias = Literal["json", "avro"]

@@ -135,7 +135,7 @@ def assign(
 
     from ._assignment_view import AssignmentView, show
 
-    choice_of(strategy or "range", kafka_version)  # raises before anything is opened
+    choice_of(strategy, kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, options)
     with open_registry(change.settings) as registry:
         start = read_plan_start(registry, group, must_exist=not changes.members)

@@ -15,6 +15,7 @@ import typer
 
 from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
+from zkgroup.groups.group_choices import OffsetStore
 from zkgroup.text import counted
 
 from ._completion import complete_group, complete_topic, complete_words
@@ -22,7 +23,7 @@ from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
-from ._shared_options import Coordinator, SchemaChoice, option, parse_format, read_schema, registered, registry_of
+from ._shared_options import SchemaChoice, option, parse_format, read_schema, registered, registry_of
 from ._signals import before_start
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def consume(
         ),
     ] = None,
     coordinator: Annotated[
-        Coordinator,
+        OffsetStore,
         option(
             "--coordinator",
             help="Where the group's members meet: in ZooKeeper, or at Kafka's coordinator, as newer consumers do.",

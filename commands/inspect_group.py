@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from zkgroup.errors import Notice, Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
+from zkgroup.groups.group_choices import Section
 from zkgroup.protocol.names import session_text
 from zkgroup.text import group_command
 
@@ -20,6 +21,7 @@ from ._completion import complete_finding
 from ._context import connection, done, warn, working
 from ._error_output import render, render_command
 from ._group_views import (
+    STORE_COLUMNS,
     BehindOption,
     StoreOption,
     check_topics,
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.monitoring.group_check import GroupCheck
     from zkgroup.groups.monitoring.lag_history import HistoryPoint
 
-Section: TypeAlias = Literal["members", "partitions", "findings"]
 Columns: TypeAlias = tuple[Column | str, ...]
 
 COLUMNS: Mapping[Section, Columns] = {
@@ -101,7 +102,6 @@ _NEEDS: Final[Mapping[str, Sequence[str]]] = {
     "history_file": ("checking", "history", "report"),
     **dict.fromkeys(("columns", "no_header"), ("section",)),
 }
-BOTH = ("committed_zookeeper", "committed_kafka")
 
 
 @with_options("watching", WatchOptions)
@@ -328,7 +328,7 @@ def _columns(section: Section, found: Sequence[Inspection], output: Output) -> C
     """The columns of a section of these groups. JSON is read by names: more of them do no harm."""
     if section == "partitions":
         both = any(one.store == "both" for one in found)
-        return COLUMNS[section] + (BOTH if both else ()) + behind_columns(output)
+        return COLUMNS[section] + (STORE_COLUMNS if both else ()) + behind_columns(output)
     return COLUMNS[section] + (("page",) if section == "findings" and has_objects(output) else ())
 
 

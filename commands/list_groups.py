@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 import typer
 
 from zkgroup.errors import Notice, UsageError, as_remedy, did_you_mean
+from zkgroup.groups.group_choices import State
 from zkgroup.text import counted, is_matched
 
 from ._context import done, warn
@@ -42,9 +43,7 @@ def list_groups(
         StoreChoice,
         option("--store", help="Only groups in this store; both: in both."),
     ] = None,
-    state: Annotated[
-        Literal["active", "inactive", "broken"] | None, option("--state", help="Only groups in this state.")
-    ] = None,
+    state: Annotated[State | None, option("--state", help="Only groups in this state.")] = None,
     pattern: Annotated[
         list[str] | None,
         option(

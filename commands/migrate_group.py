@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from zkgroup.errors import UsageError
+from zkgroup.groups.group_choices import OffsetStore, Prefer
 from zkgroup.text import counted
 
 from ._completion import complete_cluster
@@ -28,7 +29,7 @@ def migrate_group(
     ctx: typer.Context,
     group: OptionalGroupArgument = None,
     to: Annotated[
-        Literal["zookeeper", "kafka"] | None,
+        OffsetStore | None,
         option("--to", help="The store to which the offsets go. Default with --to-cluster: kafka."),
     ] = None,
     to_cluster: Annotated[
@@ -72,7 +73,7 @@ def migrate_group(
     all_groups: Annotated[bool, option("--all", help="All groups with offsets.", panel=MANY)] = False,
     topic: PartitionsOption = None,
     prefer: Annotated[
-        Literal["source", "larger"] | None,
+        Prefer | None,
         option(
             "--prefer",
             help="Where the other store is ahead: its offset goes back to the source's, or the larger one counts. "

@@ -14,6 +14,7 @@ from zkgroup.text import counted
 
 from ._context import connection, done, warn
 from ._group_views import (
+    STORE_COLUMNS,
     BehindOption,
     PartitionsOption,
     StoreOption,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.snapshot.table_rows import PartitionRow
 
 COLUMNS = ("topic", "partition", "committed", time_column("committed_at"), "log_start", "log_end", "lag")
-BOTH = ("committed_zookeeper", "committed_kafka")
 
 
 def offsets(
@@ -115,7 +115,7 @@ def offsets(
         return
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
     in_time = () if save_to is not None else behind_columns(output)
-    both, spare = (BOTH, (*SPARE, "committed")) if shown == "both" else ((), SPARE)
+    both, spare = (STORE_COLUMNS, (*SPARE, "committed")) if shown == "both" else ((), SPARE)
     layout = RowLayout.of(columns, no_header)
     print_rows(rows, [*COLUMNS, *both, *in_time], output, spare=spare, layout=layout)
     warn(ctx, notes(snapshot, shown))

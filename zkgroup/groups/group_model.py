@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset, MessageAge, words_of
 from zkgroup.errors import Notice, ZkgroupError
+from zkgroup.groups.group_choices import OffsetStore as OffsetStore
+from zkgroup.groups.group_choices import State as State
+from zkgroup.groups.group_choices import Store as Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
@@ -21,12 +24,8 @@ from zkgroup.protocol.znodes import Registration, RegistrationDefect
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
 
-Store = Literal["zookeeper", "kafka", "both"]
-#: One of the two places where a group keeps its offsets.
-OffsetStore = Literal["zookeeper", "kafka"]
 #: What people call each place for offsets.
 STORE_NAMES: Final[Mapping[str, str]] = {"zookeeper": "ZooKeeper", "kafka": "Kafka"}
-State = Literal["active", "inactive", "broken"]
 
 
 def stores_of(store: Store) -> tuple[OffsetStore, ...]:

@@ -88,10 +88,11 @@ def with_topics_read(
     return replace(scenario, partitions=found), problems
 
 
-def choice_of(strategy: Strategy, release: str | None) -> Choice:
-    """A strategy as a release computes it, by default 1.1. Raises ``UsageError`` where the release lacks it."""
+def choice_of(strategy: Strategy | None, release: str | None) -> Choice:
+    """A strategy as a release computes it, by default of 1.1. Raises ``UsageError`` where the release lacks it."""
+    strategy = strategy or VARIANTS[0].strategy
     if release is None:
-        return Choice(Variant(strategy, "1.1"))
+        return Choice(Variant(strategy, VARIANTS[0].compat))
     compat = compat_of(release)
     if strategy not in strategies_of(release):
         raise UsageError(f"Kafka {release} knows no {strategy}", "it came with 0.8.2; before, range is the only one")
@@ -112,7 +113,7 @@ def choose(inference: StrategyInference, strategy: Strategy | None, release: str
             choice = choice_of(variant.strategy, release)
             if variant.strategy == "range" or variant.compat == choice.variant.compat:
                 return choice
-    return choice_of(strategy or "range", release)
+    return choice_of(strategy, release)
 
 
 def accepted(inference: StrategyInference, strategy: Strategy | None, release: str | None) -> list[Choice]:

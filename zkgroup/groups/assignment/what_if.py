@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Final
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError, did_you_mean
-from zkgroup.groups.assignment.strategy_inference import Variant, concerned_partitions
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, Variant, concerned_partitions
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, span_list
@@ -46,7 +46,7 @@ class Scenario:
         """Member → topic → streams: filters applied to the topics that exist."""
         return resolve_all(self.registrations, sorted(self.names), internal=internal)
 
-    def subscribed(self, choices: Iterable[Choice] = (Choice(Variant("range", "1.1")),)) -> set[str]:
+    def subscribed(self, choices: Iterable[Choice] = (Choice(VARIANTS[0]),)) -> set[str]:
         """The topics that have a subscriber, under any of these choices."""
         internals = {choice.internal for choice in choices}
         return {topic for internal in internals for topics in self.streams(internal).values() for topic in topics}

@@ -15,6 +15,7 @@ from zkgroup.groups.changes.export_znodes import decode_exporter
 from zkgroup.groups.changes.group_tree import READERS, GroupTree, read_acls, read_trees
 from zkgroup.groups.changes.preconditions import describe_unfinished_export
 from zkgroup.groups.changes.znode_transactions import BATCH
+from zkgroup.groups.group_choices import State
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
@@ -35,7 +36,7 @@ class CandidateGroup:
     it would go, but for what these credentials may not read of it; ``note`` is its message."""
 
     group: str
-    state: Literal["active", "inactive", "broken"]
+    state: State
     members: int
     partitions: int
     znodes: int
@@ -84,7 +85,7 @@ def _decide(
     *,
     foreign: bool,
 ) -> CandidateGroup:
-    state: Literal["active", "inactive", "broken"] = "inactive"
+    state: State = "inactive"
     members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
     note = None
     changed = tree.last_change

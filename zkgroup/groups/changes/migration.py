@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.client import topics as read_topics
@@ -18,15 +18,13 @@ from zkgroup.groups.changes.offset_translation import Position, Reason, translat
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Source, StalePlanError
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
+from zkgroup.groups.group_choices import Prefer
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, other_store, stores_of
 from zkgroup.groups.offset_files.file_formats import Wanted
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, group_command, listed, offset_text
-
-#: Which offset counts where the store that is written to is ahead.
-Prefer: TypeAlias = Literal["source", "larger"]
 
 _REASONS: Final[Mapping[Reason, str]] = {
     "outside": "the offset is outside its log at the source",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from zkgroup.groups.assignment.strategy_inference import StrategyInference, infer_strategy
 from zkgroup.groups.findings.cluster_findings import diagnose_cluster
@@ -13,6 +13,7 @@ from zkgroup.groups.findings.group_facts import GroupFacts
 from zkgroup.groups.findings.member_findings import diagnose_members
 from zkgroup.groups.findings.offset_findings import diagnose_offsets
 from zkgroup.groups.findings.owner_findings import diagnose_owners
+from zkgroup.groups.group_choices import Section
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.table_rows import (
     GroupRow,
@@ -57,9 +58,7 @@ class Inspection:
         """The number of findings of this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
-    def rows(
-        self, section: Literal["members", "partitions", "findings"]
-    ) -> Sequence[MemberRow] | Sequence[PartitionRow] | Sequence[Finding]:
+    def rows(self, section: Section) -> Sequence[MemberRow] | Sequence[PartitionRow] | Sequence[Finding]:
         """The rows of a section."""
         if section == "members":
             return member_rows(self.snapshot)
