@@ -206,7 +206,7 @@ def test_folders_within_a_layer_point_one_way() -> None:
     """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it, and no other module is in them."""
     assert [str(entry) for entry in wrong_folders(all_imports())] == []
     others = {path.stem for layer in WITHIN for path in (ROOT / "zkgroup" / layer).glob("*.py")}
-    assert others == {"__init__", "chart_axes", "group_model", "partition_scope"}
+    assert others == {"__init__", "chart_axes", "group_choices", "group_model", "partition_scope"}
     assert {layer: {path.parent.name for path in (ROOT / "zkgroup" / layer).glob("*/*.py")} for layer in WITHIN} == {
         layer: set(folders) for layer, folders in WITHIN.items()
     }
