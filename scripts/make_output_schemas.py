@@ -142,8 +142,8 @@ def outputs() -> dict[str, Any]:
         "members": row(MemberRow, inspect_group.COLUMNS["members"]),
         "partitions": row(
             PartitionRow,
-            (*inspect_group.COLUMNS["partitions"], *inspect_group.BOTH, *in_time),
-            inspect_group.BOTH,
+            (*inspect_group.COLUMNS["partitions"], *inspect_group.STORE_COLUMNS, *in_time),
+            inspect_group.STORE_COLUMNS,
         ),
         "findings": {
             **dict.fromkeys(("code", "subject", "message", "page"), str),
@@ -268,7 +268,11 @@ def outputs() -> dict[str, Any]:
             }
         ],
         "offsets": [
-            row(PartitionRow, (*offsets.COLUMNS, *offsets.BOTH, *in_time), (*offsets.BOTH, *map(str, in_time)))
+            row(
+                PartitionRow,
+                (*offsets.COLUMNS, *offsets.STORE_COLUMNS, *in_time),
+                (*offsets.STORE_COLUMNS, *map(str, in_time)),
+            )
         ],
         "owners": [row(OwnerRow, (*owners.COLUMNS, "store"), ["store"])],
         "release-owners": [row(ReleaseRow, release_owners.COLUMNS)],
