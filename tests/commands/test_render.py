@@ -24,7 +24,7 @@ from zkgroup.commands import inspect_group, offsets, owners, sandbox
 from zkgroup.commands._assignment_view import COLUMNS as ASSIGNED
 from zkgroup.commands._assignment_view import OUTCOME_COLUMNS as OUTCOMES
 from zkgroup.commands._assignment_view import SHARE_COLUMNS as SHARES
-from zkgroup.commands._group_views import BOTH, HEAD, MEMBERS, PARTITIONS, SUMMARY, SUMMARY_SPARE
+from zkgroup.commands._group_views import BOTH, HEAD, MEMBERS, PARTITIONS, STORE_COLUMNS, SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._output import (
     SPARE,
     Column,
@@ -297,9 +297,9 @@ MEMBER = "billing_web1.example.com-1415824923411-deadbeef"
     [
         (owners.COLUMNS, ("member", *SPARE), {"topic", "partition", "owner"}),
         (offsets.COLUMNS, SPARE, {"topic", "partition", "committed", "lag"}),
-        ((*offsets.COLUMNS, *offsets.BOTH), (*SPARE, "committed"), {"topic", *offsets.BOTH, "lag"}),
+        ((*offsets.COLUMNS, *STORE_COLUMNS), (*SPARE, "committed"), {"topic", *STORE_COLUMNS, "lag"}),
         (PARTITIONS, (*SPARE, "owner"), {"topic", "partition", "committed", "log_end", "lag"}),
-        (BOTH, (*SPARE, "owner"), {"topic", "partition", *offsets.BOTH, "lag"}),
+        (BOTH, (*SPARE, "owner"), {"topic", "partition", *STORE_COLUMNS, "lag"}),
         (HEAD, SPARE, {"group", "store", "state", "members", "lag"}),
         (sandbox.COLUMNS, sandbox.SPARE, {"sandbox", "process", "address", "state"}),
     ],

@@ -50,11 +50,8 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            Remedy(
-                "connect with credentials that may read them, or leave them out with GROUP --topic …; set"
-                " malformed ones",
-                group_command("reset-offsets", group, "--to-earliest"),
-            ),
+            "connect with credentials that may read them, or leave them out with GROUP --topic …; a reset mends"
+            " malformed ones",
         )
     if not found:
         raise NotFoundError(
