@@ -165,11 +165,12 @@ class Migrations:
         """The groups with offsets that any pattern matches. Raises ``NotFoundError`` where there is none."""
         from zkgroup.groups.changes.inactive_groups import matching
         from zkgroup.groups.snapshot.group_reader import read_groups
+        from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
         warned: list[str | Notice] = []
         origin = self.origin
         found = read_groups(origin.registry, kafka=origin.brokers, logs={}, timeout=origin.timeout, warned=warned)
-        warn(warned)
+        warn(shared_warnings(found, warned))
         there = {one.group: one for one in found}
         names = matching(there, patterns)
         kept = [name for name in names if self._has_offsets(there[name])]

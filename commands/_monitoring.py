@@ -194,18 +194,18 @@ def show_checks(
     thresholds: Thresholds,
     *,
     every: bool,
-    warnings: Sequence[str],
+    unknown: str | None,
 ) -> int:
-    """Print the verdict; returns the exit code. ``warnings``: what is unknown; each of ``checks`` has its own among its
-    reasons."""
+    """Print the verdict; returns the exit code. ``unknown``: why no group can be checked, where that is so."""
     from zkgroup.groups.monitoring.group_check import EXIT_CODES, worst_state
 
-    state = worst_state(one.state for one in checks) if checks or not warnings else "UNKNOWN"
+    state = worst_state(one.state for one in checks) if unknown is None else "UNKNOWN"
     if has_objects(output):
         rows = [_object(one) for one in checks]
         print_object({"state": state, "groups": rows} if every else rows[0], output)
     else:
-        text, details = _text_of_all(checks, warnings) if every else _text_of(checks[0])
+        text, details = _text_of_all(checks) if every else _text_of(checks[0])
+        text += "" if unknown is None else f": {unknown}"
         data = " ".join(_data(one, thresholds, every=every) for one in checks)
         with printing(sys.stdout):
             sys.stdout.write(f"ZKGROUP {state}: {plain_line(text)} | {data}\n")
@@ -226,12 +226,11 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
     )
 
 
-def _text_of_all(checks: Sequence[GroupCheck], warnings: Sequence[str]) -> tuple[str, list[str]]:
+def _text_of_all(checks: Sequence[GroupCheck]) -> tuple[str, list[str]]:
     bad = [one for one in checks if one.state != "OK"]
     if not bad:
         known = sum(one.row.lag_at_least or 0 for one in checks)
-        text = f"{len(checks)} groups, lag {'≥' if any(one.row.lag_unknown for one in checks) else ''}{known}"
-        return (text, []) if checks or not warnings else (f"{text}: {warnings[0]}", [])
+        return f"{len(checks)} groups, lag {'≥' if any(one.row.lag_unknown for one in checks) else ''}{known}", []
     text, _ = _text_of(bad[0])
     return f"{len(bad)} of {len(checks)} groups: {text}", [line for one in bad for line in _reasons(one, one.reasons)]
 

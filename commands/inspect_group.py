@@ -204,7 +204,7 @@ def inspect_group(
     thresholds = monitoring.thresholds if checking else None
     settings = connection(ctx)
 
-    warned: list[str | Notice] = []  # also of a cluster of which no group is known
+    warned: list[str | Notice] = []
 
     def read_snapshots(ages: bool | None = False) -> dict[str, Any]:
         asked: Store = store or "both"
@@ -231,7 +231,7 @@ def inspect_group(
         if topic:
             check_topics(found[0].snapshot, topic)
             found = [found[0].only_topics(topic)]
-        warnings = shared_warnings(one.snapshot for one in found) if found else warned
+        warnings = shared_warnings((one.snapshot for one in found), warned)
         if thresholds is None:
             return found, None, warnings
         # Others have nothing to check.
@@ -248,8 +248,8 @@ def inspect_group(
     if checks is not None and thresholds is not None:
         if metrics == "-":
             return None
-        unknown = [render(one, ctx.ensure_object(GlobalOptions)) for one in warnings]
-        return show_checks(list(checks.values()), output, thresholds, every=every, warnings=unknown)
+        unknown = render(warnings[0], ctx.ensure_object(GlobalOptions)) if warnings and not checks else None
+        return show_checks(list(checks.values()), output, thresholds, every=every, unknown=unknown)
     if report is not None:
         from ._history import read_points
 
@@ -259,7 +259,7 @@ def inspect_group(
         _show(ctx, found, section, output, RowLayout.of(columns, no_header), every=every)
     warn(ctx, warnings)
     if verify:
-        _verify(found)
+        _verify(found, warnings)
     return None
 
 
@@ -398,9 +398,11 @@ def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
     }
 
 
-def _verify(found: Sequence[Inspection]) -> None:
+def _verify(found: Sequence[Inspection], warnings: Sequence[str | Notice]) -> None:
     """Raise ``VerificationError`` where a finding is critical, ``ZkgroupError`` where what may not be read could be, or
     what servers did not tell."""
+    if warnings and not found:
+        raise UnreachableError("no group is known, and not all servers answered", "see the warnings")
     critical = [(one, finding) for one in found for finding in one.findings if finding.severity == "critical"]
     if critical:
         one, finding = critical[0]

@@ -129,7 +129,7 @@ def list_groups(
     warned += incomplete_notes(snapshots)
     shown, folded = select(snapshots, sort)
     print_groups(shown, sort, output, RowLayout.of(columns, no_header), folded=folded)
-    warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
+    warn(ctx, shared_warnings(snapshots, warned))
     names = [one.group for one in snapshots]
     if pattern and not any(is_matched(name, pattern) for name in names):
         remedy = did_you_mean(pattern[0], names, "--filter takes whole names, such as 'billing-*'")

@@ -13,17 +13,26 @@ import pytest
 from cli import ZKGROUP, environment, run
 from group_nodes import commit_in_kafka
 from servers import Sandbox, pause, resume
-from support import numbered
+from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.commands import app
 from zkgroup.groups.snapshot.group_reader import read_groups
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Children
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 CHECK = ("inspect-group", "--all", "--check", "--history-file")
 GROUPS = [f"g{number}" for number in range(20)]
+
+
+def resume_broker(sandbox: Sandbox) -> None:
+    """Its session may have ended meanwhile: then it registers anew."""
+    resume(sandbox.broker())
+    with sandbox.registry(30.0) as registry:
+        wait_until(lambda: registry.read([Children(znodes.broker_ids())]) == [("1",)], 60, "it is registered")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +58,7 @@ def test_late_answers_are_left_alone(sandbox: Sandbox) -> None:
         coordinators.timeout = 1
         silent = coordinators.read_groups(GROUPS)
     finally:
-        resume(sandbox.broker())
+        resume_broker(sandbox)
     assert [(group, set(found.failures)) for group, found in silent.items()] == [
         (group, {"members", "offsets"}) for group in GROUPS
     ]
@@ -70,7 +79,7 @@ def pausing(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandb
 
     monkeypatch.setattr(Coordinators, "names", names_and_pause)
     yield sandbox
-    resume(sandbox.broker())
+    resume_broker(sandbox)
 
 
 def test_listed_groups_without_an_answer_are_shown(pausing: Sandbox) -> None:
@@ -102,6 +111,7 @@ def test_a_check_without_groups_and_brokers(sandbox: Sandbox, tmp_path: Path) ->
     pause(sandbox.broker())
     try:
         ended = run(*CHECK, str(tmp_path / "history"), *at)
+        verified = run("inspect-group", "--all", "--verify", *at)
         command = [ZKGROUP, "inspect-group", "--all", *at, "--serve", "0"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as server:
             try:
@@ -112,5 +122,6 @@ def test_a_check_without_groups_and_brokers(sandbox: Sandbox, tmp_path: Path) ->
             finally:
                 server.kill()
     finally:
-        resume(sandbox.broker())
+        resume_broker(sandbox)
+    assert verified.returncode == 3, verified.stderr
     assert (ended.returncode, ended.stdout.startswith("ZKGROUP UNKNOWN: 0 ")) == (3, True), ended.stdout

@@ -38,9 +38,10 @@ def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[Notice]:
     return [Notice(message, Remedy("connect as one whom its list admits"))]
 
 
-def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str | Notice]:
-    """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause."""
-    lines: dict[str | Notice, None] = {}
+def shared_warnings(snapshots: Iterable[GroupSnapshot], of_all: Iterable[str | Notice] = ()) -> list[str | Notice]:
+    """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause. ``of_all``:
+    what ``read_groups`` warns of all groups, even if there is none."""
+    lines = dict.fromkeys(of_all)
     unknown: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
         lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted, *snapshot.age_warnings])
