@@ -375,7 +375,7 @@ def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminCl
 
 
 def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
-    """All topics with their leaders, from brokers that are ``is_old_and_plain``. Raises ``UnreachableError``."""
+    """All topics with their leaders, from brokers that are old and plain. Raises ``UnreachableError``."""
     answer = wire_protocol.fetch_metadata(parse_endpoints(settings.bootstrap), timeout)
     if answer is None:
         raise no_answer(settings, timeout)

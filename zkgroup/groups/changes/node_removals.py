@@ -164,8 +164,7 @@ def _read_members(registry: Registry, group: str) -> list[GroupMember]:
 
 
 def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> list[Create | Delete]:
-    """Claims are made below the topic's node in ``owners``: it is created and deleted, or
-    deleted and recreated."""
+    """Members claim below the topic's node in ``owners``: it is created and deleted, or deleted and recreated."""
     paths = [znodes.owner_topic(group, topic) for topic in sorted(topics)]
     above, *stats = registry.read([Exists(znodes.owners(group)), *(Exists(path) for path in paths)])
     tree = read_tree(registry, group, paths)

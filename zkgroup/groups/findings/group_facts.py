@@ -96,6 +96,13 @@ class GroupFacts:
         return before is not None and self.now - before.taken_at < REST and _claims(before) != _claims(self.snapshot)
 
     @cached_property
+    def is_unread(self) -> bool:
+        """Whether messages wait, and no member reads any topic."""
+        return not any(one.streams for one in self.snapshot.members) and any(
+            (p.known_lag("both") or 0) > 0 for p in self.partitions
+        )
+
+    @cached_property
     def unregistered_owners(self) -> frozenset[TopicPartition]:
         """Partitions that no registered member owns, or whose owner node is empty: members cannot claim them."""
         unknown = self.snapshot.has_hidden_members

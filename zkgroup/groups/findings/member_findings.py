@@ -159,16 +159,13 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         return  # what exists is not known
     if registration.pattern != "static":
         if not member.streams and znodes.ESCAPED_TWICE not in member.defects:
-            is_unread = not any(one.streams for one in facts.snapshot.members) and any(
-                (p.known_lag("both") or 0) > 0 for p in facts.partitions
-            )
             yield finding(
                 "filter-without-topics",
                 member.member,
                 f"the filter {_shown(registration)} matches none of"
                 f" {counted(len(facts.snapshot.existing_topics), 'topic')}",
                 "nothing, if the topics are still to come: the member joins in when they do; else correct the filter",
-                "warning" if is_unread else "info",
+                "warning" if facts.is_unread else "info",
             )
         return
     known = set(facts.snapshot.existing_topics)
