@@ -17,7 +17,7 @@ MUTANTS: list[Mutant] = []
 KILLERS: dict[str, int] = {
     "writes_past_the_lease": 5,
     "commits_to_kafka_past_the_lease": 33,
-    "commits_to_kafka_under_the_next_session": 27,
+    "commits_to_kafka_under_the_next_session": 33,
     "sure_of_everything": 12,
     "claims_by_value": 9,
     "no_rollback": 25,
