@@ -7,11 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from prepare_servers import record, recording
 
 from zkgroup.config.setting_files import CACHE_VARIABLE
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path
-from zkgroup.sandbox.server_configuration import archive_of, jvm, record
+from zkgroup.sandbox.server_configuration import archive_of, jvm
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def janino(*, making: bool = False) -> list[str]:
     """A small program out of pyspark's jars, which prints its usage."""
-    command = jvm(find_java(), pyspark_class_path("janino-", "commons-compiler-"), 64, record=making)
+    java, class_path = find_java(), pyspark_class_path("janino-", "commons-compiler-")
+    command = jvm(java, class_path, 64, *(recording(java, class_path) if making else ()))
     return [*command, "org.codehaus.janino.SimpleCompiler", "-help"]
 
 

@@ -54,8 +54,8 @@ class Sandbox:
     by themselves, and ``sandbox_state.stop`` ends them. ``zookeeper``: the address (host:port, no chroot) of a
     ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
     ZooKeeper grants session timeouts of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
-    given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``: the servers make their
-    class archives when they are stopped. ``java_options`` are for the brokers. ``secure``: with TLS, users and access
+    given are chosen; with ``broker_port`` the brokers take it and those that follow. ``java_options`` are for the
+    brokers. ``secure``: with TLS, users and access
     lists, in addition to what every sandbox has. ``kerberos``: with a KDC, and Kerberos at ZooKeeper and brokers.
     """
 
@@ -72,7 +72,6 @@ class Sandbox:
         properties: Mapping[str, str] | None = None,
         zookeeper_port: int | None = None,
         broker_port: int | None = None,
-        record: bool = False,
         java_options: Sequence[str] = (),
         secure: bool = False,
         kerberos: bool = False,
@@ -101,7 +100,6 @@ class Sandbox:
         self._zookeeper_address = zookeeper
         self._zookeeper_port = zookeeper_port
         self._broker_port = broker_port
-        self._archive_classes = record
         self._java_options = java_options
         self._watchdog = Watchdog()
         #: Of a secured sandbox that was started here.
@@ -248,9 +246,7 @@ class Sandbox:
                 properties |= self.security.zookeeper_properties(self._port(port, "tls"))
                 options = self.security.java_options()
             (folder / "zoo.cfg").write_text(server_configuration.properties_file(properties), encoding="utf-8")
-            return server_configuration.zookeeper_command(
-                java, class_path, folder, 256, *options, record=self._archive_classes
-            )
+            return server_configuration.zookeeper_command(java, class_path, folder, 256, *options)
 
         def serves(port: int) -> bool:
             data = zookeeper_data(port)
@@ -281,7 +277,7 @@ class Sandbox:
                 tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", folder / "server.properties")
                 run_tool([*server_configuration.jvm(java, class_path, 256, *options), *map(str, tool)], START_TIMEOUT)
             options += self._java_options
-            machine = server_configuration.jvm(java, class_path, 256, *options, record=self._archive_classes)
+            machine = server_configuration.jvm(java, class_path, 256, *options)
             return [*machine, "kafka.Kafka", str(folder / "server.properties")]
 
         def serves(port: int) -> bool:

@@ -79,10 +79,8 @@ class MemberOptions:
             **self.properties,
         }
 
-    def command(self, folder: Path, *, level: str = "INFO", heap_mb: int = 96, record: bool = False) -> list[str]:
+    def command(self, folder: Path, *, level: str = "INFO") -> list[str]:
         """Write the files it needs into ``folder``, and return the command that runs it.
-
-        ``record``: it makes its class archive when it ends (``zkgroup.sandbox.server_configuration``).
 
         Raises ``UsageError`` for a release without this consumer.
         """
@@ -96,7 +94,7 @@ class MemberOptions:
         consumer.write_text(properties_file(self.consumer_properties()), encoding="utf-8")
         logging = write_logging(folder, level=level, target="System.err")
         return [
-            *jvm(java, class_path, heap_mb, logging, *self.java_options, record=record),
+            *jvm(java, class_path, 96, logging, *self.java_options),
             *("org.codehaus.janino.SimpleCompiler", str(PROGRAM), PROGRAM.stem),
             *(str(consumer), self.kind, self.subscription, str(self.streams), self.output),
         ]

@@ -1,11 +1,8 @@
 """The servers' configuration files and command lines, and the archives of their classes.
 
 Class archives: what a Java server has loaded once, it maps the next time. That halves the time it takes to start.
-
-Java makes such an archive when a server ends in an orderly way (``-XX:ArchiveClassesAtExit``, Java 13). ``record`` runs
-each kind of server once for that; without archives everything works, only slower. An archive belongs to one Java and
-one class path, jars' times included: Java checks that itself, and goes without one that does not fit. Those that nobody
-has used for a day, but for the last ones, go when others are made.
+``scripts/prepare_servers.py`` makes them; without them everything works, only slower. An archive belongs to one Java
+and one class path, jars' times included: Java checks that itself, and goes without one that does not fit.
 """
 
 from __future__ import annotations
@@ -13,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from zkgroup.config.setting_files import cache_dir
-from zkgroup.java_runtime import QUICK, remove_old_archives, use_archive
+from zkgroup.java_runtime import QUICK, use_archive
 from zkgroup.sandbox.kafka_releases import KafkaRelease
 from zkgroup.sandbox.processes import HOST
 
@@ -78,9 +75,7 @@ def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, objec
     }
 
 
-def zookeeper_command(
-    java: Path, class_path: str, folder: Path, heap_mb: int, *more: str, record: bool = False
-) -> list[str]:
+def zookeeper_command(java: Path, class_path: str, folder: Path, heap_mb: int, *more: str) -> list[str]:
     """The command that runs the ZooKeeper whose files lie in ``folder``, that of its log is written; ``more`` options
     for its JVM."""
     options = (
@@ -90,7 +85,7 @@ def zookeeper_command(
         "-Dzookeeper.forceSync=no",  # the data need not outlive a power cut
     )
     return [
-        *jvm(java, class_path, heap_mb, *options, record=record),
+        *jvm(java, class_path, heap_mb, *options),
         "org.apache.zookeeper.server.ZooKeeperServerMain",
         str(folder / "zoo.cfg"),
     ]
@@ -148,14 +143,10 @@ def kraft_properties(node: int, port: int, controller_port: int) -> dict[str, ob
     }
 
 
-def jvm(java: Path, class_path: str, heap_mb: int, *options: str, record: bool = False) -> list[str]:
-    """The command line of a virtual machine, up to the class to run. ``record``: it makes its archive at its end."""
+def jvm(java: Path, class_path: str, heap_mb: int, *options: str) -> list[str]:
+    """The command line of a virtual machine, up to the class to run."""
     archive = archive_of(java, class_path)
-    sharing: tuple[str, ...] = ()
-    if record:
-        sharing = (f"-XX:ArchiveClassesAtExit={_being_made(archive)}",)
-    elif use_archive(archive):
-        sharing = (f"-XX:SharedArchiveFile={archive}",)
+    sharing = (f"-XX:SharedArchiveFile={archive}",) if use_archive(archive) else ()
     # Java's own remarks on archives would go to stdout, amid what a member prints.
     return [str(java), *QUICK, f"-Xmx{heap_mb}m", *sharing, "-Xlog:disable", *options, "-cp", class_path]
 
@@ -168,22 +159,3 @@ def archive_of(java: Path, class_path: str) -> Path:
             stat = Path(jar).stat()
             digest.update(f"{stat.st_size} {stat.st_mtime_ns}\n".encode())
     return cache_dir() / "classes" / f"{digest.hexdigest()[:24]}.jsa"
-
-
-def _being_made(archive: Path) -> Path:
-    return archive.with_suffix(f".{os.getpid()}.tmp")
-
-
-def record(java: Path, class_paths: list[str], run: Callable[[], None]) -> None:
-    """Make the archives for ``class_paths`` that are missing: ``run`` runs each server with ``record``, to its end."""
-    archives = [archive_of(java, class_path) for class_path in class_paths]
-    if all(archive.is_file() for archive in archives):
-        return
-    archives[0].parent.mkdir(parents=True, exist_ok=True)
-    try:
-        run()
-    finally:
-        for archive in archives:
-            with contextlib.suppress(FileNotFoundError):
-                _being_made(archive).replace(archive)
-        remove_old_archives(archives[0].parent, "[0-9a-f]*")
