@@ -236,15 +236,16 @@ def test_a_rename_needs_all_lists(
     assert "--zookeeper-acl" not in done.stderr
 
 
-def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str]) -> None:
+def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the nodes come in several transactions, each has its list all the same."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 600)
     group, other = make(owner, unique("ro"), {}), unique("ro")
     for number in range(1, 9):
         owner.write(Create(znodes.offset(group, P("t", number)), b"5", acl=CLOSED if number % 2 else MINE))
     tree = read_tree(owner, group)
     lists, _ = copied_lists(owner, tree, None, other, list(tree.offsets))
     writes = [change(key, 5, None) for key in tree.offsets]
-    write_offsets(owner, other, writes, transaction_bytes=600, acls=lists)
+    write_offsets(owner, other, writes, acls=lists)
     assert lists_of(owner, other) == without_members(lists_of(owner, group))
 
 

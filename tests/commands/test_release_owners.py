@@ -204,10 +204,11 @@ def test_a_claim_that_takes_the_place_of_a_permanent_node_stays(
     assert there(registry, path) == [b"new-0"]
 
 
-def test_many_owners_go_in_pieces(registry: Registry, make_group: Build) -> None:
+def test_many_owners_go_in_pieces(registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than one transaction takes."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 2000)
     group = make_group()
     paths = [own(registry, group, number, "old-0") for number in range(30)]
     _, plan = plan_release(registry, group, parse_scope(["t"]), ())
-    assert remove_nodes(registry, plan.removal, transaction_bytes=2000) == 30
+    assert remove_nodes(registry, plan.removal) == 30
     assert set(there(registry, *paths)) == {None}

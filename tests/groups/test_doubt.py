@@ -75,16 +75,17 @@ def is_there(registry: Registry, group: str) -> bool:
 
 
 def test_a_write_whose_answer_nobody_hears(
-    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is written, and ZooKeeper stays away beyond the patience: reported as not known, and how to check."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.RECONNECT_TIMEOUT", 1.0)
     group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})
     with (
         Unheard(proxy, cluster, until(lambda: values(registry, group, P("t", 0)) == [1])) as unheard,
         pytest.raises(ZkgroupError, match=r"\bt-0\b") as caught,
     ):
-        write_offsets(unheard, group, writes, reconnect_timeout=1.0)
+        write_offsets(unheard, group, writes)
     assert caught.value.exit_code == 3
     assert caught.value.remedy is not None
     assert caught.value.remedy.commands == (("offsets", group),)
@@ -92,15 +93,17 @@ def test_a_write_whose_answer_nobody_hears(
 
 
 def test_the_piece_in_doubt_is_distinguished(
-    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of four pieces two are written, one is in doubt, one was not begun."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 1)
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.RECONNECT_TIMEOUT", 1.0)
     partitions = [P("t", number) for number in range(4)]
     group = make_group(dict.fromkeys(partitions, 5))
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
     applied = until(lambda: values(registry, group, partitions[2]) == [1])
     with Unheard(proxy, cluster, applied, number=3) as unheard, pytest.raises(ZkgroupError) as caught:
-        write_offsets(unheard, group, writes, transaction_bytes=1, reconnect_timeout=1.0)
+        write_offsets(unheard, group, writes)
     report = WriteReport(tuple(partitions[:2]), tuple(partitions[3:]), tuple(partitions[2:3]))
     assert report.describe() in caught.value.message
     assert names(report.describe(), 2, "t-0..1", 1, "t-2", 1, "t-3")
@@ -113,12 +116,13 @@ def test_a_removal_whose_answer_nobody_hears(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """It is removed, and reported as not known: one group by itself, and groups by the batch."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.RECONNECT_TIMEOUT", 1.0)
     group = make_group({P("t", 0): 5})
     tree, rest = read_tree(registry, group), read_tree(registry, make_group({P("t", 0): 5}))
     with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
         if many:
             monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.BATCH", 1)
-            outcome = remove_groups(unheard, [tree, rest], reconnect_timeout=1.0)
+            outcome = remove_groups(unheard, [tree, rest])
             error = outcome[group]
             assert isinstance(outcome[rest.group], UnreachableError)
             assert error is not None
@@ -126,7 +130,7 @@ def test_a_removal_whose_answer_nobody_hears(
             assert error.remedy.commands == (("list-groups",),)
         else:
             with pytest.raises(UnreachableError) as caught:
-                remove_nodes(unheard, ZnodeRemoval(tree), reconnect_timeout=1.0)
+                remove_nodes(unheard, ZnodeRemoval(tree))
             error = caught.value
             assert names(error.message, len(tree.nodes), znodes.group(group))
     assert isinstance(error, UnreachableError)
@@ -177,13 +181,16 @@ class Interrupted(Meddler):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_an_interrupted_write(registry: Registry, make_group: Build, before: bool) -> None:
+def test_an_interrupted_write(
+    registry: Registry, make_group: Build, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between two pieces, or within one: what is written is reported, as after a refusal, and is what is there."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 1)
     partitions = [P("t", number) for number in range(5)]
     group = make_group(dict.fromkeys(partitions, 5))
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
-        write_offsets(signalled, group, writes, transaction_bytes=1)
+        write_offsets(signalled, group, writes)
     count = sum(value == 1 for value in values(registry, group, *partitions))
     (reported,) = notices_of(caught.value)
     assert names(reported.message, count, f"t-0..{count - 1}", 5 - count, f"t-{count}..4")
@@ -191,12 +198,15 @@ def test_an_interrupted_write(registry: Registry, make_group: Build, before: boo
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_an_interrupted_removal(registry: Registry, make_group: Build, before: bool) -> None:
+def test_an_interrupted_removal(
+    registry: Registry, make_group: Build, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is removed is reported, and how to go on; the rest is there."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 1)
     group = make_group({P("t", number): 5 for number in range(9)})
     tree = read_tree(registry, group)
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
-        remove_nodes(signalled, ZnodeRemoval(tree), transaction_bytes=1)
+        remove_nodes(signalled, ZnodeRemoval(tree))
     left = len(read_tree(registry, group).nodes)
     (reported,) = notices_of(caught.value)
     assert names(reported.message, len(tree.nodes) - left, left)

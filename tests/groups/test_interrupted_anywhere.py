@@ -11,6 +11,7 @@ from itertools import count
 from types import FrameType, ModuleType
 from typing import Any
 
+import pytest
 from guarded_changes import Build, P, commit, plan, values
 from resets import TIMEOUT, Kept
 
@@ -75,14 +76,15 @@ def words(written: int) -> str:
     return f"{message}: " if written else message
 
 
-def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
+def test_offsets_in_pieces(registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every offset it is reported whether it is written."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 250)
     group = ""
 
     def change() -> None:
         nonlocal group
         group = make_group(dict.fromkeys(THREE, 5))
-        write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), transaction_bytes=250)
+        write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)))
 
     met = set()
     for line, message in enumerate(at_every_line(change, (zookeeper_offset_writer, znode_transactions))):
@@ -115,8 +117,9 @@ def test_offsets_in_kafka(
     assert met == {0, 2}
 
 
-def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
+def test_nodes_in_pieces(registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every node it is reported whether it is removed."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 450)
     group, total = "", 0
 
     def change() -> None:
@@ -124,7 +127,7 @@ def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
         group = make_group(dict.fromkeys(THREE, 5))
         tree = read_tree(registry, group)
         total = len(tree.nodes)
-        remove_nodes(registry, ZnodeRemoval(tree), transaction_bytes=450)
+        remove_nodes(registry, ZnodeRemoval(tree))
 
     met = set()
     for line, message in enumerate(at_every_line(change, (znode_deletion, znode_transactions))):

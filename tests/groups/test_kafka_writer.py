@@ -71,16 +71,17 @@ def test_kafka_is_written_in_pieces(
     keys = [P(topic, number) for number in range(3)]
     kept.put(dict.fromkeys(keys, 10))
     writes = [commit(key, 50, 10) for key in keys]
+    monkeypatch.setattr(kafka_writer, "MAX_OFFSETS", 1)
     monkeypatch.setattr(Commits, "after", staticmethod(lambda: kept.put({keys[2]: 11})))
     monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(
         StalePlanError,
         match=rf"\b{keys[2]}\b.*\b10\b.*\b11\b.*; 2\b.*\b{topic}-0\.\.1\b.*\b1\b.*\b{keys[2]}\b",
     ):
-        write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
+        write_kafka_offsets(kafka, kept.group, writes, TIMEOUT)
     assert kept.get(*keys) == [50, 50, 11]
     kept.put({keys[2]: 10})
-    report = write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
+    report = write_kafka_offsets(kafka, kept.group, writes, TIMEOUT)
     assert kept.get(*keys) == [50, 50, 50]
     assert report == WriteReport((keys[2],))
 
@@ -125,10 +126,11 @@ def test_a_commit_that_is_interrupted(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(kafka_writer, "MAX_OFFSETS", 2)
     monkeypatch.setattr(Commits, "after", staticmethod(interrupt))
     monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(KeyboardInterrupt) as caught:
-        write_kafka_offsets(kafka, kept.group, [commit(key, 50, 10) for key in keys], TIMEOUT, piece=2)
+        write_kafka_offsets(kafka, kept.group, [commit(key, 50, 10) for key in keys], TIMEOUT)
     (reported,) = notices_of(caught.value)
     assert names(reported.message, 2, f"{topic}-0..1", 1, f"{topic}-2")
     assert reported.remedy == Remedy(GO_ON)

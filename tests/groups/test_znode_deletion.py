@@ -157,18 +157,22 @@ def test_what_has_changed_stays(registry: Registry, second: Registry, make_group
     assert values(registry, group, P("t", 0)) == [5]
 
 
-def test_many_nodes_go_in_pieces(registry: Registry, make_group: Build) -> None:
+def test_many_nodes_go_in_pieces(registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deepest first, ids and the group last; the guard's own traces do not get in its way."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 4 << 10)
     group = make_group(many(300))
     with Meddler(registry.settings, lambda n: None) as meddler:
-        assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group)), transaction_bytes=4 << 10) == 304
+        assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group))) == 304
         assert meddler.transactions > 5
     assert not exists(registry, group)
 
 
-def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Registry, make_group: Build) -> None:
+def test_pieces_are_put_back_when_a_member_comes(
+    registry: Registry, second: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What had been removed before is recreated, with its data and access lists; what the member has committed by
     then is kept."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 2 << 10)
     group = make_group(many(100))
     acl = (Acl("world", "anyone", 31), Acl("digest", "u:h", 1))
     special = znodes.offset(group, P("special", 0))
@@ -186,7 +190,7 @@ def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Reg
         Meddler(registry.settings, come) as meddler,
         pytest.raises(GroupActiveError) as refused,
     ):
-        remove_nodes(meddler, ZnodeRemoval(tree), transaction_bytes=2 << 10)
+        remove_nodes(meddler, ZnodeRemoval(tree))
     assert refused.value.members == (f"{group}_m",)
     assert values(registry, group, *many(100)) == [1000, *range(1, 100)]
     assert values(registry, group, P("special", 0)) == [77]

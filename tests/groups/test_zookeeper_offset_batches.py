@@ -38,17 +38,18 @@ from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
-    registry: Registry, second: Registry, make_group: Build
+    registry: Registry, second: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member comes before the third piece: two are in place and reported, the rest is untouched. Once it has gone,
     the same writes go on where they stopped."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 256 << 10)
     partitions = [P(f"topic-{number % 10}", number // 10) for number in range(10_000)]
     group = make_group(dict.fromkeys(partitions, 5))
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
     with Registry(registry.settings, 30.0) as member:
         with Meddler(registry.settings, lambda n: register(member, group) if n == 3 else None) as meddler:
             with pytest.raises(GroupActiveError) as caught:
-                write_offsets(meddler, group, writes, transaction_bytes=256 << 10)
+                write_offsets(meddler, group, writes)
             assert meddler.transactions == 3
         now = dict(zip(partitions, values(registry, group, *partitions), strict=True))
         assert set(now.values()) == {1, 5}
@@ -63,12 +64,15 @@ def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
     assert set(values(registry, group, *partitions)) == {1}
 
 
-def test_pieces_make_their_own_parents(registry: Registry, unique: Callable[[str], str]) -> None:
+def test_pieces_make_their_own_parents(
+    registry: Registry, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With room for one write a transaction, every topic's node comes with its first offset."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 1)
     group = unique("pieces")
     wanted = {P(topic, number): number + 1 for topic in ("a", "b", "c") for number in range(3)}
     with Meddler(registry.settings, lambda n: None) as meddler:
-        report = write_offsets(meddler, group, plan(registry, group, dict(wanted)), transaction_bytes=1)
+        report = write_offsets(meddler, group, plan(registry, group, dict(wanted)))
         assert (len(report.written), meddler.transactions) == (9, 9)
     assert values(registry, group, *wanted) == list(wanted.values())
 
@@ -149,28 +153,32 @@ def test_a_session_lost_at_the_transaction(
     assert (node.data, node.stat.version) == (b"1", 1)
 
 
-def test_a_zookeeper_that_stays_away(registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build) -> None:
+def test_a_zookeeper_that_stays_away(
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exit code 3, and the report names what is not known to be written, apart from all else; run again, it is done."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.RECONNECT_TIMEOUT", 2.0)
     group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})
     settings = ZooKeeperSettings(proxy.address + cluster.chroot, connect_timeout=20.0)
     with Through(settings, proxy.cut, lambda: None) as through:
         through.timeout = 1.0
         with pytest.raises(ZkgroupError) as caught:
-            write_offsets(through, group, writes, reconnect_timeout=2.0)
+            write_offsets(through, group, writes)
     assert caught.value.exit_code == 3
     assert str(caught.value).count("whether 1 offset (t-0) is written is not known: ") == 1
     assert write_offsets(registry, group, writes).written == (P("t", 0),)
 
 
-def test_a_server_that_takes_smaller_requests(registry: Registry, make_group: Build) -> None:
+def test_a_server_that_takes_smaller_requests(
+    registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A transaction beyond what the server takes ends the connection: it is cut in half until it fits."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 2 << 20)
     partitions = [P("t" * 240, number) for number in range(4_000)]
     group = make_group({})
     with Meddler(registry.settings, lambda n: None) as meddler:
-        report = write_offsets(
-            meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), transaction_bytes=2 << 20
-        )
+        report = write_offsets(meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)))
         assert len(report.written) == 4_000
         assert meddler.transactions > 2
     assert set(values(registry, group, *partitions)) == {1}

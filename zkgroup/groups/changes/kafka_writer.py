@@ -75,11 +75,10 @@ def write_kafka_offsets(
     writes: Sequence[OffsetChange],
     timeout: float,
     *,
-    check: Precondition | None = None,
-    piece: int = MAX_OFFSETS,
+    check: Precondition = lambda: None,
     go_on: str = GO_ON,
 ) -> WriteReport:
-    """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
+    """Commit all of ``writes`` (each partition once), in pieces; ``timeout`` seconds a request.
 
     Everything is read before anything is written; an offset with its target is done. ``check`` is called before
     every piece. The report has no ``unwritten`` where this returns. Raises ``RefusedError`` (the check refuses, the
@@ -89,14 +88,14 @@ def write_kafka_offsets(
     """
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         todo = {write.key: write for write in writes}
-        writing = _KafkaOffsetWriting(settings, group, offsets, timeout, todo, check or (lambda: None), piece, go_on)
+        writing = _KafkaOffsetWriting(settings, group, offsets, timeout, todo, check, go_on)
         with reported(writing):
             return writing.run()
 
 
 @dataclass
 class _KafkaOffsetWriting(Reporter):
-    """The writing of ``_todo``, ``piece`` partitions at a time. ``precondition`` is checked before each."""
+    """The writing of ``_todo``. ``precondition`` is checked before each piece."""
 
     settings: KafkaSettings
     group: str
@@ -104,7 +103,6 @@ class _KafkaOffsetWriting(Reporter):
     timeout: float
     _todo: dict[TopicPartition, OffsetChange]
     precondition: Precondition = lambda: None
-    piece: int = MAX_OFFSETS
     go_on: str = GO_ON
     where: str = " to Kafka"
     _written: dict[TopicPartition, None] = field(default_factory=dict)
@@ -112,10 +110,10 @@ class _KafkaOffsetWriting(Reporter):
 
     def run(self) -> WriteReport:
         self._refuse_if_active()
-        if len(self._todo) > self.piece:
+        if len(self._todo) > MAX_OFFSETS:
             self._compare(list(self._todo.values()))
         while self._todo:
-            piece = list(self._todo.values())[: self.piece]
+            piece = list(self._todo.values())[:MAX_OFFSETS]
             self.precondition()
             self._compare(piece)
             self._put([write for write in piece if write.key in self._todo])
@@ -204,7 +202,7 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
 
 
 def remove_from_kafka(
-    settings: KafkaSettings, group: str, planned: KafkaGroup, timeout: float, *, check: Precondition | None = None
+    settings: KafkaSettings, group: str, planned: KafkaGroup, timeout: float, *, check: Precondition = lambda: None
 ) -> None:
     """Delete the group and its offsets, which must be as ``planned``; ``check`` is called before. A group
     that is gone already is no error. ``timeout`` (seconds) is for a broker's answer.
@@ -214,8 +212,7 @@ def remove_from_kafka(
     """
     coordinators = Coordinators(settings, timeout)
     coordinators.leaders()  # connects, so that nothing is left to find out between the last reading and the deletion
-    if check is not None:
-        check()
+    check()
     check_unmoved(coordinators, Source(group, planned.offsets, is_deleted=True))
     try:
         coordinators.delete(group)

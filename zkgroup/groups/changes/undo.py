@@ -237,9 +237,9 @@ class _Restoration(TransactionSeries[Create]):
         settings = self.registry.settings
         return cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
 
-    def _was_applied(self, items: Collection[Create], reconnect_timeout: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[Create]) -> bool:
         try:
-            (first,) = self.read_back([next(iter(items)).path], reconnect_timeout)
+            (first,) = self.read_back([next(iter(items)).path])
         except UnreachableError as error:
             error.add_outcome(f"whether {counted(len(items), 'node')} are made is not known")
             error.add_remedy(GO_ON)

@@ -21,7 +21,6 @@ from zkgroup.groups.changes.plan import StalePlanError, ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     MAX_TRANSACTION_BYTES,
-    RECONNECT_TIMEOUT,
     TransactionSeries,
     change_groups,
     cost,
@@ -37,13 +36,7 @@ log = logging.getLogger(__name__)
 _PROBE: Final = "zkgroup-probe"
 
 
-def remove_nodes(
-    registry: Registry,
-    removal: ZnodeRemoval,
-    *,
-    transaction_bytes: int = MAX_TRANSACTION_BYTES,
-    reconnect_timeout: float = RECONNECT_TIMEOUT,
-) -> int:
+def remove_nodes(registry: Registry, removal: ZnodeRemoval) -> int:
     """Remove the nodes; returns how many. A node that is gone already is no error.
 
     Raises ``RefusedError`` where the group is active (``GroupActiveError``), where a node has changed or appeared since
@@ -51,7 +44,7 @@ def remove_nodes(
     says what is removed, and what is not known; an interruption carries that as a note.
     """
     with ExitStack() as opened:
-        return _Removal(registry, opened, removal, reconnect_timeout, transaction_bytes).run()
+        return _Removal(registry, opened, removal).run()
 
 
 def remove_empty_group(registry: Registry, group: str) -> bool:
@@ -68,15 +61,10 @@ def remove_empty_group(registry: Registry, group: str) -> bool:
     return True
 
 
-def remove_groups(
-    registry: Registry, trees: Iterable[GroupTree], reconnect_timeout: float = RECONNECT_TIMEOUT
-) -> dict[str, ZkgroupError | None]:
+def remove_groups(registry: Registry, trees: Iterable[GroupTree]) -> dict[str, ZkgroupError | None]:
     """Remove many groups, each wholly or not at all where one transaction suffices: ``change_groups``."""
     planned = {tree.group: tree for tree in trees}
-    changes = {
-        group: partial(_Removal, removal=ZnodeRemoval(tree), reconnect_timeout=reconnect_timeout)
-        for group, tree in planned.items()
-    }
+    changes = {group: partial(_Removal, removal=ZnodeRemoval(tree)) for group, tree in planned.items()}
     return change_groups(registry, changes, "deleted", partial(_remove_unchanged, planned))
 
 
@@ -113,15 +101,8 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
 class _Removal(TransactionSeries[TreeNode]):
     verb = "remove"
 
-    def __init__(
-        self,
-        registry: Registry,
-        opened: ExitStack,
-        removal: ZnodeRemoval,
-        reconnect_timeout: float,
-        transaction_bytes: int = MAX_TRANSACTION_BYTES,
-    ) -> None:
-        super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
+    def __init__(self, registry: Registry, opened: ExitStack, removal: ZnodeRemoval) -> None:
+        super().__init__(registry, opened)
         self._removal = removal
         self._group = removal.tree.group
         self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
@@ -218,9 +199,9 @@ class _Removal(TransactionSeries[TreeNode]):
         self._removed |= {node.path: node for node in items}
         super()._settle(items)
 
-    def _was_applied(self, items: Collection[TreeNode], reconnect_timeout: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[TreeNode]) -> bool:
         node = next(iter(items))
-        (there,) = self.read_back([node.path], reconnect_timeout)
+        (there,) = self.read_back([node.path])
         if isinstance(there, Failure) and there.code is not Code.NO_NODE:
             raise not_allowed(f"cannot read {node.path}", there)
         return not isinstance(there, Node) or there.stat.czxid != node.stat.czxid  # it was recreated since

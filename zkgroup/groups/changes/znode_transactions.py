@@ -57,24 +57,17 @@ def not_allowed(what: str, failure: Failure) -> ZkgroupError:
 
 
 class TransactionSeries(ABC, Generic[T]):
-    """A change in transactions of at most ``limit`` bytes, one after the other. ``registry`` is replaced when its
-    session is over; ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for; ``opened`` closes what is
-    opened on the way. ``_under_way``: the items of a transaction whose outcome is unknown."""
+    """A change in transactions, one after the other. ``registry`` is replaced when its session is over; ``opened``
+    closes what is opened on the way. ``_under_way``: the items of a transaction whose outcome is unknown."""
 
     #: What a transaction does to a node.
     verb: str
 
-    def __init__(
-        self,
-        registry: Registry,
-        opened: ExitStack,
-        reconnect_timeout: float = RECONNECT_TIMEOUT,
-        limit: int = MAX_TRANSACTION_BYTES,
-    ) -> None:
+    def __init__(self, registry: Registry, opened: ExitStack) -> None:
         self.registry = registry
-        self._reconnect_timeout = reconnect_timeout
+        self._reconnect_timeout = RECONNECT_TIMEOUT
         self._opened = opened
-        self._limit = limit
+        self._limit = MAX_TRANSACTION_BYTES
         self._attempts = 0
         self._under_way: Collection[T] = ()
 
@@ -82,14 +75,14 @@ class TransactionSeries(ABC, Generic[T]):
     def run(self) -> object:
         """Make the change. Raises ``ZkgroupError``."""
 
-    def read_back(self, paths: Sequence[str], reconnect_timeout: float | None = None) -> list[Result]:
+    def read_back(self, paths: Sequence[str]) -> list[Result]:
         """The nodes after a lost answer. A transaction that is not applied by then never will be.
 
         The request goes through the same session, if that lives: the server has then closed the old connection, or has
-        answered all earlier requests on it. If the session is over, nothing more is taken from it.
-        ``reconnect_timeout`` replaces that of all. Raises ``UnreachableError``.
+        answered all earlier requests on it. If the session is over, nothing more is taken from it. Raises
+        ``UnreachableError``.
         """
-        deadline = time.monotonic() + (self._reconnect_timeout if reconnect_timeout is None else reconnect_timeout)
+        deadline = time.monotonic() + self._reconnect_timeout
         while True:
             try:
                 if self.registry.is_lost:
@@ -104,7 +97,7 @@ class TransactionSeries(ABC, Generic[T]):
                 return results
 
     @abstractmethod
-    def _was_applied(self, items: Collection[T], reconnect_timeout: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[T]) -> bool:
         """Find out whether a transaction of these items, whose answer was lost, was applied."""
 
     def _settle(self, items: Collection[T]) -> None:
@@ -137,8 +130,9 @@ class TransactionSeries(ABC, Generic[T]):
         except ZkgroupError:
             raise
         except BaseException:  # interrupted: the report depends on the answer
+            self._reconnect_timeout = 0.0
             with suppress(ZkgroupError):
-                if self._was_applied(items, reconnect_timeout=0.0):
+                if self._was_applied(items):
                     self._settle(items)
                 self._under_way = ()
             raise

@@ -21,14 +21,7 @@ from zkgroup.groups.changes.change_reports import Reporter, WriteReport, refuse_
 from zkgroup.groups.changes.group_tree import readable_acl
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import read_inactive_group
-from zkgroup.groups.changes.znode_transactions import (
-    MAX_TRANSACTION_BYTES,
-    RECONNECT_TIMEOUT,
-    TransactionSeries,
-    cost,
-    first_batch,
-    not_allowed,
-)
+from zkgroup.groups.changes.znode_transactions import TransactionSeries, cost, first_batch, not_allowed
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -54,25 +47,20 @@ def write_offsets(
     group: str,
     writes: Sequence[OffsetChange],
     *,
-    transaction_bytes: int = MAX_TRANSACTION_BYTES,
-    reconnect_timeout: float = RECONNECT_TIMEOUT,
     go_on: str = GO_ON,
     acls: Mapping[str, tuple[Acl, ...]] | None = None,
 ) -> WriteReport:
-    """Write all of ``writes`` (each partition once), in transactions of at most ``transaction_bytes``.
+    """Write all of ``writes`` (each partition once).
 
-    Everything is read before anything is written. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited
-    for, to learn whether a transaction was applied. ``go_on``: the remedy where only a part is
-    written. ``acls``: the access lists of nodes that are to be made, where they are not as that of the node above.
+    Everything is read before anything is written. ``go_on``: the remedy where only a part is written. ``acls``: the
+    access lists of nodes that are to be made, where they are not as that of the node above.
 
     The report has no ``unwritten`` where this returns. Raises ``RefusedError`` (the group is active, a node has changed
     since the plan, we may not change it) and ``UnreachableError``, both with the report so far; offsets of unknown
     outcome are ``doubtful``. An interruption carries it as a note.
     """
     with ExitStack() as opened:
-        writing = _ZooKeeperOffsetWriting(registry, group, writes, transaction_bytes, reconnect_timeout, opened)
-        writing.go_on = go_on
-        writing.acls = acls or {}
+        writing = _ZooKeeperOffsetWriting(registry, opened, group, writes, go_on, acls or {})
         with reported(writing):
             return writing.run()
 
@@ -93,15 +81,16 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
     def __init__(
         self,
         registry: Registry,
+        opened: ExitStack,
         group: str,
         writes: Sequence[OffsetChange],
-        transaction_bytes: int,
-        reconnect_timeout: float,
-        opened: ExitStack,
+        go_on: str,
+        acls: Mapping[str, tuple[Acl, ...]],
     ) -> None:
-        super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
+        super().__init__(registry, opened)
         self.group = group
-        self.acls: Mapping[str, tuple[Acl, ...]] = {}
+        self.go_on = go_on
+        self.acls = acls
         # In their order, so that a piece is described in few words.
         self._todo: dict[TopicPartition, OffsetChange] = {
             write.key: write for write in sorted(writes, key=lambda write: write.key)
@@ -221,9 +210,9 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     # --- after a lost connection ------------------------------------------------------------------------------------
 
-    def _was_applied(self, items: Collection[TopicPartition], reconnect_timeout: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[TopicPartition]) -> bool:
         paths = [self._paths[key] for key in items]
-        results = self.read_back(paths, reconnect_timeout)
+        results = self.read_back(paths)
         nodes = {key: _node(path, result) for key, path, result in zip(items, paths, results, strict=True)}
         # All or nothing: one node that is untouched is enough to know.
         if any(_is_same(self._base[key], node) for key, node in nodes.items()):
