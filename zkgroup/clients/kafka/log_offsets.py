@@ -226,19 +226,22 @@ def offsets_for_times(
     settings: KafkaSettings,
     rounds: Sequence[Mapping[TopicPartition, int]],
     timeout: float,
+    *,
+    client: AdminClient | None = None,
 ) -> list[dict[TopicPartition, int | None]]:
     """The brokers' answers for times (milliseconds since 1970, for each partition its own), for many partitions in one
     request: the first offset whose message is not older. ``rounds``: several times for the same partitions, asked for
     at once; before 0.10 one time for all.
 
     None where they find none, which proves nothing (see ``message_times``). 0.8 and 0.9 have no time index: they
-    return the start of a segment, and None means before the first one (so: the log's start).
+    return the start of a segment, and None means before the first one (so: the log's start). ``client``: as for
+    ``log_offsets``.
 
     Raises ``ZkgroupError`` where a partition cannot be asked.
     """
     if not rounds[0]:
         return [{} for _ in rounds]
-    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout)
+    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout, client=client)
     found: list[dict[TopicPartition, int | None]] = []
     for its in answers:
         for offset in its.values():

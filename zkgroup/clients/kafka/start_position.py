@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.client import AdminClient, KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
 from zkgroup.clients.kafka.message_times import offsets_since
 from zkgroup.config.settings_table import Reset
@@ -89,11 +89,17 @@ def _offsets(
 
 
 def log_ranges(
-    settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float, *, read_committed: bool = False
+    settings: KafkaSettings,
+    partitions: Sequence[TopicPartition],
+    timeout: float,
+    *,
+    read_committed: bool = False,
+    client: AdminClient | None = None,
 ) -> dict[TopicPartition, LogRange]:
     """As ``log_offsets``, but raises the first error of a partition."""
     ranges: dict[TopicPartition, LogRange] = {}
-    for partition, answer in log_offsets(settings, partitions, timeout, read_committed=read_committed).items():
+    answers = log_offsets(settings, partitions, timeout, read_committed=read_committed, client=client)
+    for partition, answer in answers.items():
         if not isinstance(answer, LogRange):
             raise answer
         ranges[partition] = answer

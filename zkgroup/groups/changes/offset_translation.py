@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.clients.kafka.client import Consumer, KafkaSettings
+from zkgroup.clients.kafka.client import AdminClient, Consumer, KafkaSettings, admin_client
 from zkgroup.clients.kafka.client import topics as read_topics
 from zkgroup.clients.kafka.log_offsets import LogRange, offsets_for_times
 from zkgroup.clients.kafka.message_fingerprints import read_fingerprints
@@ -204,6 +204,7 @@ def translate_offsets(
     ahead: dict[TopicPartition, _Ahead] = {}
     all_here, here_committed = (source.with_isolation(one) for one in ("read_uncommitted", "read_committed"))
     there_committed = target.with_isolation("read_committed")  # what the mirror has aborted it copies again
+    asks_here, asks_there = (None if one.is_old_and_plain else admin_client(one, timeout) for one in (source, target))
     with (
         closing(range_consumer(all_here)) as reader,
         closing(range_consumer(here_committed)) as committed,
@@ -211,17 +212,17 @@ def translate_offsets(
     ):
 
         def at_source(key: TopicPartition) -> _Log:
-            return _Log(all_here, reader, key, timeout, here[key.topic])
+            return _Log(all_here, asks_here, reader, key, timeout, here[key.topic])
 
         def at_target(key: TopicPartition) -> _Log:
-            return _Log(there_committed, consumer, key, timeout, there[key.topic])
+            return _Log(there_committed, asks_there, consumer, key, timeout, there[key.topic])
 
         for key, offset in offsets.items():
             everything, copies = at_source(key), at_target(partitions[key])
             search = _Search(everything, copies, offset)
             found[key] = search.run()
             if found[key].offset is None and search.has_gaps:  # a mirror may leave out what its source has aborted
-                log = _Log(here_committed, committed, key, timeout, here[key.topic])
+                log = _Log(here_committed, asks_here, committed, key, timeout, here[key.topic])
                 again = _Search(log, copies, offset, everything)
                 position = again.run()
                 if position.offset is not None:
@@ -281,9 +282,11 @@ def _compacted(settings: KafkaSettings, topics: Iterable[str], timeout: float) -
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The log of a partition, as a consumer with the isolation level of ``settings`` reads it."""
+    """The log of a partition, as a consumer with the isolation level of ``settings`` reads it. ``client`` asks for
+    offsets (None: brokers that are old and plain)."""
 
     settings: KafkaSettings
+    client: AdminClient | None
     consumer: Consumer
     partition: TopicPartition
     timeout: float
@@ -297,7 +300,8 @@ class _Log:
     def range(self) -> LogRange:
         """Its start and its end now."""
         committed = self.settings.isolation == "read_committed"
-        return log_ranges(self.settings, [self.partition], self.timeout, read_committed=committed)[self.partition]
+        ranges = log_ranges(self.settings, [self.partition], self.timeout, read_committed=committed, client=self.client)
+        return ranges[self.partition]
 
     def messages(self, start: int, end: int, most: int | None = None) -> list[ReadMessage]:
         """Its messages with ``start`` ≤ offset < ``end``, but no more than one beyond ``most``."""
@@ -306,7 +310,7 @@ class _Log:
 
     def since(self, millis: int, log: LogRange) -> int:
         """The offset before which all messages are older."""
-        (answer,) = offsets_for_times(self.settings, [{self.partition: millis}], self.timeout)
+        (answer,) = offsets_for_times(self.settings, [{self.partition: millis}], self.timeout, client=self.client)
         found = answer[self.partition]
         if found is None and log.start < log.end:  # it proves nothing
             places = {self.partition: (log.start, log.end)}
