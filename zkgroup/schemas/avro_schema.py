@@ -17,7 +17,15 @@ import fastavro
 import pyarrow as pa
 
 from zkgroup.c_extensions import avro_module
-from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, binary_column, struct_of
+from zkgroup.schemas.column_types import (
+    END_SECOND,
+    FIRST_SECOND,
+    SECONDS_OF_DAY,
+    binary_column,
+    bits,
+    column_of,
+    struct_of,
+)
 from zkgroup.schemas.field_schema import Convert, SchemaError, UndecodableError, no_type
 
 #: As in ``_avro.c``.
@@ -75,14 +83,13 @@ class BufferDecoder:
         flags = bytearray(valid or b"\1" * count)[:count]
         for place in bad:
             flags[place] = 0
-        return self._array(columns, 0, self._kind, count, _bits(flags), flags.count(0)), bad
+        return self._array(columns, 0, self._kind, count, bits(flags), flags.count(0)), bad
 
     def _array(self, columns: Any, place: int, kind: Any, count: int, valid: Any, missing: int) -> Any:
         node = self._nodes[place]
         nulls, flags, offsets, values = columns[place]
-        make = pa.Array.from_buffers
         if node.kind == NULLABLE:
-            return self._array(columns, place + 1, kind, count, _bits(flags) if nulls else None, nulls)
+            return self._array(columns, place + 1, kind, count, bits(flags) if nulls else None, nulls)
         if node.kind == SINGLE:
             return self._array(columns, place + 1, kind, count, valid, missing)
         if node.kind == RECORD:
@@ -90,7 +97,7 @@ class BufferDecoder:
             for field in kind:
                 inner.append(self._array(columns, at, field.type, count, None, 0))
                 at = self._next[at]
-            return make(kind, count, [valid], missing, children=inner)
+            return column_of(kind, count, missing, valid, children=inner)
         if node.kind in (ARRAY, MAP):
             items = int.from_bytes(offsets[-4:], "little")
             if node.kind == ARRAY:
@@ -102,16 +109,16 @@ class BufferDecoder:
                     self._array(columns, place + 2, kind.item_type, items, None, 0),
                 ]
                 child = pa.StructArray.from_arrays(parts, fields=fields)
-            return make(kind, count, [valid, pa.py_buffer(offsets)], missing, children=[child])
+            return column_of(kind, count, missing, valid, offsets, children=[child])
         if node.kind == BOOLEAN:
-            return make(kind, count, [valid, _bits(values)], missing)
+            return column_of(kind, count, missing, valid, bits(values))
         if node.kind == ENUM:
-            indices = make(pa.int32(), count, [valid, pa.py_buffer(values)], missing)
+            indices = column_of(pa.int32(), count, missing, valid, values)
             symbols = binary_column([symbol.encode() for symbol in node.symbols]).cast(pa.string())
             return pa.DictionaryArray.from_arrays(indices, symbols).cast(pa.string())
         if node.kind in _WIDTHS:
-            return make(kind, count, [valid, pa.py_buffer(values)], missing)
-        return make(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(values)], missing)
+            return column_of(kind, count, missing, valid, values)
+        return column_of(kind, count, missing, valid, offsets, values)
 
 
 def make_buffer_decoder(root: AvroNode, kind: Any) -> BufferDecoder | None:
@@ -127,11 +134,6 @@ def _size(node: AvroNode) -> int:
         if total > _MAX_NODES:
             break
     return total
-
-
-def _bits(flags: bytes | bytearray) -> Any:
-    """A buffer of bits for bytes that are 0 or 1."""
-    return pa.Array.from_buffers(pa.int8(), len(flags), [None, pa.py_buffer(flags)]).cast(pa.bool_()).buffers()[1]
 
 
 #: By Avro's name: the Arrow type, and the node's kind with the range of its numbers (0, 0: any).

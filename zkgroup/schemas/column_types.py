@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
@@ -67,10 +67,32 @@ def widen(known: Any, new: Any, path: str, *, promotes: bool = True) -> Any:
     )
 
 
-def binary_column(values: list[bytes]) -> Any:
-    """A binary column (``pa.array`` would import pandas)."""
-    ends = array("i", accumulate(map(len, values), initial=0))
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
+# Columns are put together from their buffers: pyarrow.array() is no faster, and, like pyarrow.scalar(), imports pandas,
+# where that is installed, which takes each worker a quarter of a second.
+
+
+def column_of(kind: Any, count: int, nulls: int, *buffers: Any, children: list[Any] | None = None) -> Any:
+    """A column of its buffers, the first of which has the bits of nulls, or is None."""
+    made = [None if one is None else pa.py_buffer(one) for one in buffers]
+    return pa.Array.from_buffers(kind, count, made, nulls, children=children)
+
+
+def number_column(kind: Any, code: str, numbers: Sequence[int]) -> Any:
+    """A column of numbers, by their code in ``array``."""
+    return column_of(kind, len(numbers), 0, None, array(code, numbers))
+
+
+def binary_column(values: Sequence[bytes | None]) -> Any:
+    missing = values.count(None)
+    valid = bits(bytes(value is not None for value in values)) if missing else None
+    there = [value or b"" for value in values]
+    ends = array("i", accumulate(map(len, there), initial=0))
+    return column_of(pa.binary(), len(values), missing, valid, ends, b"".join(there))
+
+
+def bits(flags: bytes | bytearray) -> Any:
+    """A buffer of bits for bytes that are 0 or 1."""
+    return column_of(pa.int8(), len(flags), 0, None, flags).cast(pa.bool_()).buffers()[1]
 
 
 def encode_type(kind: Any) -> bytes:

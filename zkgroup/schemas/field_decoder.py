@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
@@ -30,6 +29,7 @@ from zkgroup.schemas.column_types import (
     binary_column,
     decode_type,
     encode_type,
+    number_column,
     widen,
 )
 from zkgroup.schemas.field_schema import (
@@ -139,13 +139,9 @@ class JsonDecoder:
             return Decoded(found, {})
         half = len(column) // 2
         if self._read is None or half < _FEW:
-            return self.decode_each(column)
+            return _decode_each(column, self.decode_one, self.type)
         (one, errors), (other, more) = self._decode(column.slice(0, half)), self._decode(column.slice(half))
         return Decoded(pa.concat_arrays([one, other]), errors | {half + place: why for place, why in more.items()})
-
-    def decode_each(self, column: Any) -> Decoded:
-        """Decode a column of bytes and nulls, value by value."""
-        return _decode_each(column, self.decode_one, self.type)
 
     def _decode_all(self, column: Any) -> Any:
         """All of them, where all are of the schema, as most often; else None."""
@@ -200,9 +196,8 @@ class RegisteredDecoder:
         self.type = decode_type(schema.column)
         self._left_out = schema.left_out
         self._decoders = {
-            number: AvroDecoder(own) if own.format == "avro" else JsonDecoder(own)
+            number: make_decoder(FieldSchema(schema.format, text, schema.column))
             for number, text in schema.by_id.items()
-            for own in [FieldSchema(schema.format, text, schema.column)]
         }
 
     def decode(self, column: Any) -> Decoded:
@@ -212,7 +207,7 @@ class RegisteredDecoder:
             if data is not None:
                 places.setdefault(data[:_HEAD], []).append(place)
         parts, errors = [pa.nulls(1, self.type)], dict[int, str]()
-        order = array("q", [0]) * len(column)  # where each value is in the parts
+        order = [0] * len(column)  # where each value is in the parts
         size = 1
         for head, some in places.items():
             decoder = self._decoder(head)
@@ -225,9 +220,9 @@ class RegisteredDecoder:
             for number, place in enumerate(some, size):
                 order[place] = number
             size += len(some)
-        return Decoded(pa.concat_arrays(parts).take(_integers(order)), errors)
+        return Decoded(pa.concat_arrays(parts).take(number_column(pa.int64(), "q", order)), errors)
 
-    def _decoder(self, head: bytes) -> AvroDecoder | JsonDecoder | str:
+    def _decoder(self, head: bytes) -> FieldDecoder | str:
         if len(head) < _HEAD or head[0]:
             return "it does not begin with a schema's id"
         number = int.from_bytes(head[1:], "big")
@@ -258,10 +253,6 @@ def _widened(column: Any, kind: Any) -> Any:
         return column.cast(kind)
     except pa.ArrowException:  # a release of pyarrow that adds no fields
         return pa.array(column.to_pylist(), kind)
-
-
-def _integers(numbers: array[int]) -> Any:
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _cut_times(column: Any, kind: Any) -> Any:

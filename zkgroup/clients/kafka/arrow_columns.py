@@ -29,6 +29,7 @@ from zkgroup.clients.kafka.message_contents import (
 )
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.protocol.ledger import Run
+from zkgroup.schemas.column_types import binary_column, bits, column_of, number_column
 from zkgroup.schemas.field_decoder import FieldDecoder, make_decoder
 from zkgroup.schemas.field_schema import FieldSchema
 
@@ -38,33 +39,8 @@ _TIMESTAMP: Final = pa.timestamp("ms", "UTC")
 _CODES: Final[dict[Format, Any]] = {"bytes": "b", "text": "t", "json": "j"}
 
 
-# Columns are put together from their buffers: pyarrow.array() is no faster, and, like pyarrow.scalar(), imports pandas,
-# where that is installed, which takes each worker a quarter of a second.
-
-
-def _column(kind: Any, count: int, nulls: int, *buffers: Any) -> Any:
-    """A column of its buffers, the first of which has the bits of nulls, or is None."""
-    return pa.Array.from_buffers(kind, count, [None if one is None else pa.py_buffer(one) for one in buffers], nulls)
-
-
-def _numbers(kind: Any, code: str, numbers: Sequence[int]) -> Any:
-    """A column of numbers, by their code in ``array``."""
-    return _column(kind, len(numbers), 0, None, array(code, numbers))
-
-
-def _binary(values: Sequence[bytes | None]) -> Any:
-    missing = values.count(None)
-    valid = _bits([value is not None for value in values]) if missing else None
-    ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
-    return _column(pa.binary(), len(values), missing, valid, ends, b"".join(filter(None, values)))
-
-
-def _bits(truths: list[bool]) -> Any:
-    return _numbers(pa.int8(), "b", truths).cast(pa.bool_()).buffers()[1]
-
-
 # librdkafka's timestamp types are 0 (none), 1 (set by the producer) and 2 (set by the broker).
-_TYPE_NAMES: Final = _binary([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.string())
+_TYPE_NAMES: Final = binary_column([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.string())
 
 
 class FieldColumns:
@@ -96,8 +72,8 @@ class FieldColumns:
         if not errors:
             return [made, pa.nulls(count, pa.binary()), pa.nulls(count, pa.string())], set()
         raw = [wire[place].as_py() if place in errors else None for place in range(count)]
-        why = _binary([errors[place].encode() if place in errors else None for place in range(count)])
-        return [made, _binary(raw), why.cast(pa.string())], set(errors)
+        why = binary_column([errors[place].encode() if place in errors else None for place in range(count)])
+        return [made, binary_column(raw), why.cast(pa.string())], set(errors)
 
 
 class Columns:
@@ -138,7 +114,7 @@ class Columns:
         of them cannot be decoded."""
         columns, bad = self._native(messages) if isinstance(messages, NativeMessages) else self._made(messages)
         if self._has_partition:
-            columns["partition"] = _numbers(pa.int32(), "i", array("i", [partition]) * len(messages))
+            columns["partition"] = number_column(pa.int32(), "i", array("i", [partition]) * len(messages))
         batch = _record_batch(columns, self._wire_schema)
         return self._decode(batch, bad) if self._is_decoded else (batch, bad)
 
@@ -150,18 +126,18 @@ class Columns:
             messages.start, messages.stop, *codes, END_OF_TIME
         )
         columns = {
-            "offset": _column(pa.int64(), count, *offsets),
-            "timestamp": _column(_TIMESTAMP, count, *times),
-            "timestamp_type": pa.DictionaryArray.from_arrays(_column(pa.int8(), count, *kinds), _TYPE_NAMES),
-            "timestamp_raw": _column(pa.int64(), count, *raw_times),
+            "offset": column_of(pa.int64(), count, *offsets),
+            "timestamp": column_of(_TIMESTAMP, count, *times),
+            "timestamp_type": pa.DictionaryArray.from_arrays(column_of(pa.int8(), count, *kinds), _TYPE_NAMES),
+            "timestamp_raw": column_of(pa.int64(), count, *raw_times),
             "headers": pa.nulls(count, HEADERS),
         }
         for field, right, wrong in ((self._key, keys, raw_keys), (self._value, values, raw_values)):
             for one, found in zip(field.wire_fields, (right, wrong), strict=False):
-                columns[one.name] = _column(one.type, count, *found)
+                columns[one.name] = column_of(one.type, count, *found)
         if headers is not None:
             nulls, valid, ends, pairs, names, contents = headers
-            both = [_column(pa.string(), pairs, *names), _column(pa.binary(), pairs, *contents)]
+            both = [column_of(pa.string(), pairs, *names), column_of(pa.binary(), pairs, *contents)]
             columns["headers"] = _header_lists(count, nulls, valid, ends, both)
         return columns, bad
 
@@ -171,7 +147,7 @@ class Columns:
         bad = {place for place, one in enumerate(heads) if one is UNREADABLE}
         timestamps, types, raw = _times(list(map(Message.timestamp, messages)))
         columns = {
-            "offset": _numbers(pa.int64(), "q", list(map(offset_of, messages))),
+            "offset": number_column(pa.int64(), "q", list(map(offset_of, messages))),
             "timestamp": timestamps,
             "timestamp_type": types,
             "timestamp_raw": raw,
@@ -215,14 +191,14 @@ def make_table(messages: Sequence[Message], runs: Sequence[Run]) -> Any:
     batches, topics = [], []
     for run in runs:
         batches.append(columns.batch(messages[run.start : run.stop], run.partition.partition)[0])
-        topics.append(_binary([run.partition.topic.encode()] * (run.stop - run.start)).cast(pa.string()))
+        topics.append(binary_column([run.partition.topic.encode()] * (run.stop - run.start)).cast(pa.string()))
     table = pa.Table.from_batches(batches, columns.schema)
     return table.add_column(0, pa.field("topic", pa.string(), nullable=False), pa.chunked_array(topics, pa.string()))
 
 
 def _decoded(values: list[bytes | None], kind: Format) -> tuple[list[Any], set[int]]:
     """The columns for keys or values, and the places of those that cannot be decoded."""
-    column = _binary(values)
+    column = binary_column(values)
     if kind == "bytes":
         return [column], set()
     bad: set[int] = set()
@@ -235,7 +211,7 @@ def _decoded(values: list[bytes | None], kind: Format) -> tuple[list[Any], set[i
             bad = _places(values, is_text)
     good = [None if place in bad else value for place, value in enumerate(values)]
     raw = [value if place in bad else None for place, value in enumerate(values)]
-    return [_binary(good).cast(pa.string()), _binary(raw)], bad
+    return [binary_column(good).cast(pa.string()), binary_column(raw)], bad
 
 
 def _places(values: list[bytes | None], is_right: Callable[[bytes], bool]) -> set[int]:
@@ -246,16 +222,18 @@ def _headers(headers: Sequence[Headers | None]) -> Any:
     """The column of headers: lists of names and values; null where a message has none."""
     count, pairs = len(headers), [pair for one in headers if one for pair in one]
     ends = array("i", accumulate((len(one or ()) for one in headers), initial=0))
-    both = [_binary([name.encode() for name, _ in pairs]).cast(pa.string()), _binary([value for _, value in pairs])]
-    valid = list(map(bool, headers))
-    return _header_lists(count, count - sum(valid), _bits(valid), ends, both)
+    both = [
+        binary_column([name.encode() for name, _ in pairs]).cast(pa.string()),
+        binary_column([value for _, value in pairs]),
+    ]
+    valid = bytes(map(bool, headers))
+    return _header_lists(count, valid.count(0), bits(valid), ends, both)
 
 
 def _header_lists(count: int, nulls: int, valid: Any, ends: Any, both: list[Any]) -> Any:
     """``both``: the columns of all names and of all values."""
     pairs = pa.StructArray.from_arrays(both, fields=list(HEADERS.value_type))
-    buffers = [None if one is None else pa.py_buffer(one) for one in (valid, ends)]
-    return pa.Array.from_buffers(HEADERS, count, buffers, nulls, children=[pairs])
+    return column_of(HEADERS, count, nulls, valid, ends, children=[pairs])
 
 
 def _times(pairs: Sequence[tuple[int, int]]) -> tuple[Any, Any, Any]:
@@ -265,7 +243,7 @@ def _times(pairs: Sequence[tuple[int, int]]) -> tuple[Any, Any, Any]:
     Messages of the oldest format have type 0, and a producer without a clock writes −1.
     """
     kinds, millis = [kind for kind, _ in pairs], [at for _, at in pairs]
-    types, numbers = _numbers(pa.int8(), "b", kinds), _numbers(pa.int64(), "q", millis)
+    types, numbers = number_column(pa.int8(), "b", kinds), number_column(pa.int64(), "q", millis)
     timestamps, raw = numbers.view(_TIMESTAMP), pa.nulls(len(pairs), pa.int64())
     if min(kinds) <= 0 or min(millis) < 0 or max(millis) >= END_OF_TIME:
         known = pc.and_(pc.greater(types, 0), pc.not_equal(numbers, -1))
