@@ -13,8 +13,9 @@ from lines import names
 from servers import Sandbox
 
 from zkgroup.errors import UsageError
-from zkgroup.sandbox.certificates import STORE_PASSWORD, make_authority
+from zkgroup.sandbox.certificates import make_authority
 from zkgroup.sandbox.processes import HOST, free_port
+from zkgroup.sandbox.server_configuration import STORE_PASSWORD
 from zkgroup.sandbox.topic_admin import fill_topic
 
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
@@ -19,7 +19,6 @@ from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import CREATOR, Create, Ensure, Failure
 from zkgroup.sandbox import server_configuration
-from zkgroup.sandbox.certificates import Certificate
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.processes import (
     HOST,
@@ -40,6 +39,9 @@ from zkgroup.sandbox.sandbox_state import (
     sandbox_folder,
     write_state,
 )
+
+if TYPE_CHECKING:
+    from zkgroup.sandbox.certificates import Certificate
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
 
@@ -76,8 +78,6 @@ class Sandbox:
         secure: bool = False,
         kerberos: bool = False,
     ) -> None:
-        if chroot and not chroot.startswith("/"):
-            raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
         self.name = name
         self.release = release(kafka)
         self.folder = sandbox_folder(name)

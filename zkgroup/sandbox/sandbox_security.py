@@ -17,15 +17,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.errors import UsageError
-from zkgroup.sandbox.certificates import STORE_PASSWORD, Certificate, make_authority, write_private
+from zkgroup.errors import MissingExtraError, UsageError
 from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
 from zkgroup.sandbox.processes import HOST, Server, run_tool
+from zkgroup.sandbox.server_configuration import STORE_PASSWORD, write_private
+
+if TYPE_CHECKING:
+    from zkgroup.sandbox.certificates import Certificate
 
 #: The user that operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the
 #: certificate; in a realm its principal.
@@ -120,6 +123,10 @@ class Security(SandboxSecurity):
         return self.password_file(of).read_text(encoding="utf-8").strip()
 
     def make(self, name: str) -> Certificate:
+        try:
+            from zkgroup.sandbox.certificates import make_authority
+        except ImportError:
+            raise MissingExtraError("a secured sandbox", "cryptography", "sandbox") from None
         self.folder.mkdir(parents=True, mode=0o700)
         authority = make_authority(f"sandbox {name}")
         write_private(self.ca, authority.pem)

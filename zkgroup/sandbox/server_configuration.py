@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from zkgroup.config.setting_files import cache_dir
 from zkgroup.java_runtime import QUICK, use_archive
@@ -35,6 +36,8 @@ log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d %p %m (%c{{1}})%n
 """
 
+#: The password of key stores, which Java requires. File permissions protect them.
+STORE_PASSWORD: Final = "sandbox"
 # What a broker logs once it takes requests and is registered.
 STARTED = "started (Kafka"  # KafkaServer, or KafkaRaftServer
 
@@ -44,6 +47,12 @@ def write_logging(folder: Path, *, log4j2: bool = False, level: str = "INFO", ta
     path = folder / ("log4j2.properties" if log4j2 else "log4j.properties")
     path.write_text((_LOG4J2 if log4j2 else _LOG4J1).format(level=level, target=target), encoding="utf-8")
     return f"-Dlog4j2.configurationFile={path}" if log4j2 else f"-Dlog4j.configuration=file:{path}"
+
+
+def write_private(path: Path, data: bytes | str) -> None:
+    """Create a file that only its owner may read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
 def properties_file(properties: Mapping[str, object]) -> str:
