@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.setting_files import is_encrypted
-from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.errors import Remedy, UnreachableError, UsageError
 
 
 class FailureCause(enum.Enum):
@@ -228,7 +228,7 @@ class ConnectionFailure(UnreachableError):
     it. ``is_final``: trying again will not help."""
 
     def __init__(
-        self, cause: FailureCause, message: str, remedy: str, *, server: str = "", is_final: bool = True
+        self, cause: FailureCause, message: str, remedy: Remedy | str, *, server: str = "", is_final: bool = True
     ) -> None:
         super().__init__(message, remedy)
         self.cause = cause

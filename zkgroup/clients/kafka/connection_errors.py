@@ -105,30 +105,30 @@ def explain(failure: str, properties: Mapping[str, str]) -> ConnectionFailure | 
     place = next(iter([*_PLACE.finditer(failure)][-1:]), None)
     if place is None:
         return None
-    host, port = place[1].strip("[]"), int(place[2])
-    server = f"{place[1]}:{port}"
-    what = f"the broker at {server}"
+    server = f"{place[1]}:{place[2]}"
     text = failure[place.end() :].partition(" (after ")[0]
+    at = place[1].strip("[]"), int(place[2])
+    found = _explanation(f"the broker at {server}", at, text, failure, properties)
+    return None if found is None else ConnectionFailure(*found, server=server)
+
+
+def _explanation(
+    what: str, place: tuple[str, int], text: str, failure: str, properties: Mapping[str, str]
+) -> Explanation | None:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     encrypted = protocol.endswith("SSL")
     if "SASL" in text and "handshake failed" not in text.partition("SASL")[0]:
-        return ConnectionFailure(*_of_login(what, text, properties), server=server)
+        return _of_login(what, text, properties)
     # Sometimes OpenSSL's text comes alone. A connection that just ends may be a restarting broker's.
     bare = "SSL routines" in text and "unexpected eof" not in text and "state SSL_HANDSHAKE" in failure
     if encrypted and ("handshake failed" in text or bare):
-        return ConnectionFailure(*_of_handshake(what, host, port, text, properties), server=server)
-    if not encrypted and "Disconnected" in text and is_tls_server((host, port)):
+        return _of_handshake(what, place, text, properties)
+    if not encrypted and "Disconnected" in text and is_tls_server(place):
         message = f"{what} speaks TLS at this port, not {protocol}"
-        return ConnectionFailure(
-            FailureCause.TLS_REQUIRED, message, "choose another --security-protocol", server=server
-        )
+        return FailureCause.TLS_REQUIRED, message, "choose another --security-protocol"
     if protocol == "PLAINTEXT" and "Disconnected" in text and "state UP" in failure:
-        return ConnectionFailure(
-            FailureCause.LOGIN_REQUIRED,
-            f"{what} ends the connection at the first request",
-            "choose another --security-protocol: it may want a user",
-            server=server,
-        )
+        message = f"{what} ends the connection at the first request"
+        return FailureCause.LOGIN_REQUIRED, message, "choose another --security-protocol: it may want a user"
     return None
 
 
@@ -175,10 +175,10 @@ def _of_kerberos(text: str, properties: Mapping[str, str]) -> Explanation | None
     return next((found for mark, found in problems.items() if mark in text), None)
 
 
-def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> Explanation:
+def _of_handshake(what: str, place: tuple[str, int], text: str, properties: Mapping[str, str]) -> Explanation:
     settings = tls_of(properties)
     try:
-        found = handshake_error(ssl_context(settings, "TLS with brokers"), (host, port), host)
+        found = handshake_error(ssl_context(settings, "TLS with brokers"), place, place[0])
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):

@@ -20,6 +20,7 @@ from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 
 from zkgroup.clients.connection_security import (
     ConnectionFailure,
+    Explanation,
     FailureCause,
     certificate_refused,
     client_refused,
@@ -70,37 +71,22 @@ def login_failure(server: str, settings: ZooKeeperSettings, cause: BaseException
     """A server that refuses user and password, other credentials, or a client without any. ``cause``: a
     ``ConnectionFailure`` where the login fails before."""
     if isinstance(cause, ConnectionFailure):
-        message, remedy = f"cannot log in to ZooKeeper at {server}: {cause.message}", cause.remedy
-        return ConnectionFailure(
-            cause.cause, message, remedy.text if remedy else "", server=server, is_final=cause.is_final
-        )
+        message = f"cannot log in to ZooKeeper at {server}: {cause.message}"
+        return ConnectionFailure(cause.cause, message, cause.remedy or "", server=server, is_final=cause.is_final)
+    reason = FailureCause.LOGIN_REFUSED
     if isinstance(settings.sasl, KerberosSettings):
-        return ConnectionFailure(
-            FailureCause.LOGIN_REFUSED,
-            f"ZooKeeper at {server} refuses the login with Kerberos",
-            "see the server's log: its keytab, its clock, and the section Server of its JAAS file",
-            server=server,
-        )
-    if settings.sasl is not None:
-        return ConnectionFailure(
-            FailureCause.LOGIN_REFUSED,
-            f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",
-            "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
-            server=server,
-        )
-    if settings.auth:
-        return ConnectionFailure(
-            FailureCause.LOGIN_REFUSED,
-            f"ZooKeeper at {server} refuses the credentials",
-            "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead",
-            server=server,
-        )
-    return ConnectionFailure(
-        FailureCause.LOGIN_REQUIRED,
-        f"ZooKeeper at {server} refuses clients without a user",
-        "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file",
-        server=server,
-    )
+        whom = "the login with Kerberos"
+        remedy = "see the server's log: its keytab, its clock, and the section Server of its JAAS file"
+    elif settings.sasl is not None:
+        whom = f"the user {settings.sasl[0]}"
+        remedy = "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)"
+    elif settings.auth:
+        whom = "the credentials"
+        remedy = "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead"
+    else:
+        reason, whom = FailureCause.LOGIN_REQUIRED, "clients without a user"
+        remedy = "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file"
+    return ConnectionFailure(reason, f"ZooKeeper at {server} refuses {whom}", remedy, server=server)
 
 
 def connection_failure(
@@ -110,46 +96,37 @@ def connection_failure(
     None otherwise. ``error``: the socket's, None where the server ended the connection."""
     host, ip, port = server
     where = address(host, port)
-    what = f"ZooKeeper at {where}"
-    if settings.tls is None:
-        if isinstance(error, ConnectionRefusedError | TimeoutError) or not is_tls_server((ip, port)):
+    found = _explanation(error, f"ZooKeeper at {where}", (ip, port), settings.tls)
+    # A server that ends a connection without an alert may just be stopping.
+    is_final = settings.tls is None or not (error is None or isinstance(error, socket.gaierror))
+    return None if found is None else ConnectionFailure(*found, server=where, is_final=is_final)
+
+
+def _explanation(
+    error: OSError | None, what: str, place: tuple[str, int], tls: TlsSettings | None
+) -> Explanation | None:
+    if tls is None:
+        if isinstance(error, ConnectionRefusedError | TimeoutError) or not is_tls_server(place):
             return None
-        return ConnectionFailure(
-            FailureCause.TLS_REQUIRED,
-            f"{what} speaks TLS at this port",
-            "give --zookeeper-tls and --zookeeper-ca-file, or another port",
-            server=where,
-        )
+        remedy = "give --zookeeper-tls and --zookeeper-ca-file, or another port"
+        return FailureCause.TLS_REQUIRED, f"{what} speaks TLS at this port", remedy
     if isinstance(error, ssl.SSLCertVerificationError):
-        options = "--zookeeper-ca-file", "--no-zookeeper-check-hostname"
-        return ConnectionFailure(*certificate_refused(error, what, *options), server=where)
+        return certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname")
     reason = getattr(error, "reason", None) or ""
     if error is None or "ALERT" in reason:
-        # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client. Without an
-        # alert it may just be stopping.
-        files = "--zookeeper-certificate-file and --zookeeper-key-file"
-        explanation = client_refused(what, settings.tls, reason, files)
-        return ConnectionFailure(*explanation, server=where, is_final=error is not None)
+        # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client.
+        return client_refused(what, tls, reason, "--zookeeper-certificate-file and --zookeeper-key-file")
     if isinstance(error, ssl.SSLEOFError) or error.errno == errno.ECONNRESET:
-        return ConnectionFailure(
-            FailureCause.HANDSHAKE_ENDED,
-            f"{what} ends the connection at the TLS hand-shake",
-            "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
-            server=where,
-        )
+        remedy = "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file"
+        return FailureCause.HANDSHAKE_ENDED, f"{what} ends the connection at the TLS hand-shake", remedy
     if is_no_tls(reason):
         remedy = "name its port for TLS, or leave --zookeeper-tls out"
-        return ConnectionFailure(FailureCause.NO_TLS, f"{what} does not speak TLS", remedy, server=where)
+        return FailureCause.NO_TLS, f"{what} does not speak TLS", remedy
     if isinstance(error, ssl.SSLError):
-        return ConnectionFailure(
-            FailureCause.HANDSHAKE_FAILED,
-            f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})",
-            "check its TLS settings",
-            server=where,
-        )
+        message = f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})"
+        return FailureCause.HANDSHAKE_FAILED, message, "check its TLS settings"
     if isinstance(error, socket.gaierror):
-        message = f"{what}: the name is not known"
-        return ConnectionFailure(FailureCause.UNKNOWN_NAME, message, "check the address", server=where, is_final=False)
+        return FailureCause.UNKNOWN_NAME, f"{what}: the name is not known", "check the address"
     return None
 
 
@@ -231,15 +208,14 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self,
         client: Any,
         settings: ZooKeeperSettings,
-        granted: Callable[[float], None],
         established: Callable[[], None],
         failed: Callable[[ConnectionFailure], None],
     ) -> None:
-        """``granted`` gets the session's time-out in seconds. ``established`` follows when the connection can be used:
-        kazoo itself reports that before it has logged in. ``failed`` gets the failure of a connection."""
+        """``established`` is called when the connection can be used: kazoo itself reports that before it has logged in.
+        ``failed`` gets the failure of a connection."""
         super().__init__(client, client._connection.retry_sleeper, client.logger, client._connection.sasl_options)
         self._settings = settings
-        self._granted = granted
+        self.session_timeout = 0.0  # that the server has granted, in seconds
         self._established = established
         self._failed = failed
         self._probes = 0
@@ -316,7 +292,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
         if isinstance(request, wire.Connect):  # before the listeners get CONNECTED
-            self._granted(answer[0].time_out / 1000.0)
+            self.session_timeout = answer[0].time_out / 1000.0
         return answer
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:

@@ -142,7 +142,6 @@ class Session:
         self._connected = False  # as far as reported; set by kazoo's connection thread alone
         self._closer: threading.Thread | None = None
         self._closed = threading.Event()  # by the closer, which a join that a signal interrupts would take for ended
-        self._negotiated = settings.session_timeout
         self.answers = 0  # grows as long as the server answers
 
     @property
@@ -164,20 +163,16 @@ class Session:
             use_ssl=self._context is not None,  # for kazoo's log alone: the handler connects
             logger=KAZOO_LOG,
         )
-        client._connection = Connection(
-            client, self.settings, self._on_granted, self._report_connected, self._on_failure
-        )
+        client._connection = Connection(client, self.settings, self._report_connected, self._on_failure)
         client.add_listener(self._listen)
         self._client = client
         client.start_async()
 
-    def _on_granted(self, timeout: float) -> None:
-        self._negotiated = timeout
-
     def _report_connected(self) -> None:
         if not self._lost:
             self._connected = True
-            self._on_event(Connected(self.session_id, self._negotiated, self._client._connection.server))
+            connection = self._client._connection
+            self._on_event(Connected(self.session_id, connection.session_timeout, connection.server))
 
     def _listen(self, state: str) -> None:
         if self._lost:
