@@ -40,7 +40,7 @@ def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> No
     wait_for(lambda: registry.read([Exists(znodes.topic(topic))])[0] is None, timeout, f"topic {topic} was not deleted")
     endpoints = parse_endpoints(kafka_settings(registry).bootstrap)
     wait_for(
-        lambda: not any(led_partitions(end.host, end.port, topic) for end in endpoints),
+        lambda: not any(led_partitions(end, topic) for end in endpoints),
         timeout,
         f"topic {topic} is still known to a broker",
     )

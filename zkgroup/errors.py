@@ -71,7 +71,7 @@ class Notice:
 
     def rendered(self, line: Callable[[Command], str] = command_line) -> str:
         """One line. ``line``: how a command is written."""
-        return _rendered(self.message, self.remedy, line)
+        return self.message if self.remedy is None else f"{self.message}: {self.remedy.rendered(line)}"
 
 
 def message_of(warning: str | Notice) -> str:
@@ -114,7 +114,7 @@ class ZkgroupError(Exception):
 
     def rendered(self, line: Callable[[Command], str] = command_line) -> str:
         """One line. ``line``: how a command is written."""
-        return _rendered(self.message, self.remedy, line)
+        return Notice(self.message, self.remedy).rendered(line)
 
     @property
     def reason(self) -> str:
@@ -127,10 +127,6 @@ class ZkgroupError(Exception):
     def add_remedy(self, remedy: Remedy | str | None) -> None:
         if (more := as_remedy(remedy)) is not None:
             self.remedy = more if self.remedy is None else self.remedy.then(more, "; ")
-
-
-def _rendered(message: str, remedy: Remedy | None, line: Callable[[Command], str]) -> str:
-    return message if remedy is None else f"{message}: {remedy.rendered(line)}"
 
 
 def notice_of(prefix: str, error: Exception) -> Notice:

@@ -53,11 +53,7 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
         data = tomllib.loads(read_settings(path).decode("utf-8"))
     except OSError as error:
         raise unreadable(path, error) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is no UTF-8 text", "TOML is written in UTF-8") from None
-    except RecursionError:
-        raise UsageError(f"{path} is nested too deeply", "correct the TOML") from None
-    except ValueError as error:  # also of a number of thousands of digits, which Python does not read
+    except (ValueError, RecursionError) as error:  # also of what is no UTF-8, or a number of thousands of digits
         raise UsageError(f"{path}: {one_line(str(error))}", "correct the TOML") from None
     unknown = data.keys() - {"clusters"}
     if unknown:

@@ -98,8 +98,7 @@ def is_encrypted(key_file: str) -> bool:
 _BLANKS = " \t\f"
 _TRIMMED = "".join(map(chr, range(33)))  # what String.trim takes off
 _NATURAL_LINE = re.compile(r"\r\n|\r|\n")
-_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.?)*", re.DOTALL)
-_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_KEY = re.compile(r"((?:[^\\=: \t\f]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)  # and what separates it from the value
 _ESCAPE = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<bad>u)|(?P<other>.?))", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -131,11 +130,8 @@ def parse_properties(data: bytes, name: str) -> list[Property]:
     found = []
     for number, line in _logical_lines(text):
         origin = f"{name}, line {number}"
-        match = _KEY.match(line)
-        end = match.end() if match else 0
-        separator = _SEPARATOR.match(line, end)
-        rest = line[separator.end() if separator else end :]
-        found.append(Property(_unescape(line[:end], origin), _unescape(rest, origin).strip(_TRIMMED), origin))
+        _, key, value = _KEY.split(line, 1)
+        found.append(Property(_unescape(key, origin), _unescape(value, origin).strip(_TRIMMED), origin))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Self
 from zkgroup.child_processes import REPORT, Watchdog, childs_environment, run_child, start_token
 from zkgroup.clients.kafka.wire_protocol import fetch_metadata
 from zkgroup.errors import ZkgroupError
-from zkgroup.protocol.broker_znodes import Endpoint
+from zkgroup.protocol.broker_znodes import Endpoint, parse_endpoints
 
 POLL = 0.02  # seconds between two checks of a condition
 
@@ -187,19 +187,15 @@ def metadata_brokers(port: int) -> frozenset[int] | None:
 
     None where it does not answer. 0.8 knows no brokers while there are no topics.
     """
-    found = fetch_metadata([_endpoint(HOST, port)], _ANSWER)
+    found = fetch_metadata(parse_endpoints(f"{HOST}:{port}"), _ANSWER)
     return None if found is None else frozenset(found.brokers)
 
 
-def led_partitions(host: str, port: int, topic: str) -> frozenset[int]:
-    """The partitions of ``topic`` that have a leader, as far as the broker at ``port`` knows; empty without answer."""
-    found = fetch_metadata([_endpoint(host, port)], _ANSWER, topic)
+def led_partitions(broker: Endpoint, topic: str) -> frozenset[int]:
+    """The partitions of ``topic`` that have a leader, as far as the broker knows; empty without answer."""
+    found = fetch_metadata([broker], _ANSWER, topic)
     _, partitions = found.topics.get(topic, (0, {})) if found is not None else (0, {})
     return frozenset(number for number, one in partitions.items() if one.leader >= 0)
-
-
-def _endpoint(host: str, port: int) -> Endpoint:
-    return Endpoint("PLAINTEXT", "PLAINTEXT", host, port)
 
 
 _TELLING = (" FATAL ", " ERROR ", "Exception", "Error:", "Could not", "Unrecognized")

@@ -57,9 +57,9 @@ def create_topic(
 
 def wait_until_led(place: Registry | KafkaSettings, topic: str, partitions: range, timeout: float) -> None:
     """Wait until every broker knows a leader for each of ``partitions``."""
-    endpoints = parse_endpoints(kafka_settings(place).bootstrap)
+    brokers = parse_endpoints(kafka_settings(place).bootstrap)
     wait_for(
-        lambda: all(led_partitions(end.host, end.port, topic) >= set(partitions) for end in endpoints),
+        lambda: all(led_partitions(broker, topic) >= set(partitions) for broker in brokers),
         timeout,
         f"topic {topic}: not every broker knows a leader for every partition",
     )

@@ -218,20 +218,15 @@ class Coordinators:
         committed: dict[TopicPartition, KafkaOffset] | Exception,
     ) -> KafkaGroup:
         failures: dict[Half, str] = {}
-        found: CoordinatorGroup | None = None
-        offsets: Mapping[TopicPartition, KafkaOffset] = {}
-        if isinstance(described, CoordinatorGroup):
-            found = described
-        elif _code(described) not in _NOT_THERE_YET:
+        if isinstance(described, Exception) and _code(described) not in _NOT_THERE_YET:
             failures["members"] = self._why(described)
         if isinstance(committed, Exception):
             failures["offsets"] = self._why(committed)
-        else:
-            offsets = committed
+        offsets = {} if isinstance(committed, Exception) else committed
+        found = described if isinstance(described, CoordinatorGroup) else None
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for an unknown group
-        members_known = isinstance(described, CoordinatorGroup) or _code(described) in _NOT_THERE_YET
-        return KafkaGroup(found, offsets, failures, members_known, not isinstance(committed, Exception))
+        return KafkaGroup(found, offsets, failures, "members" not in failures, "offsets" not in failures)
 
     def _why(self, error: Exception) -> str:
         # librdkafka words the same silence in several ways, one for each question.

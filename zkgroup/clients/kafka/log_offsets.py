@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -33,7 +33,6 @@ from zkgroup.protocol.procedures import batched
 #: Special times: a log's first offset, and the next one to be written.
 EARLIEST: Final = -2
 LATEST: Final = -1
-_SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
 #: The offset that brokers return for a time after the last message. librdkafka's for "none" is far below.
 _NOWHERE: Final = -1
 
@@ -73,14 +72,13 @@ def leaderless(
 
 def _list_offsets(
     settings: KafkaSettings,
-    partitions: Sequence[TopicPartition],
-    times: Sequence[int | Mapping[TopicPartition, int]],
+    times: Sequence[Mapping[TopicPartition, int]],
     timeout: float,
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     client: AdminClient | None = None,
 ) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
-    """For each of ``times`` (or EARLIEST, LATEST; one for all partitions, or for each its own) the offset in every
-    partition, or why there is none; and the leaders that were asked.
+    """For each of ``times`` (or EARLIEST, LATEST), which are for the same partitions, the offset in every one of them,
+    or why there is none; and the leaders that were asked.
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. That search goes on in librdkafka's own thread, which
@@ -93,8 +91,8 @@ def _list_offsets(
         client, metadata = admin_and_metadata(settings, timeout)
     else:
         metadata = metadata_of(client, settings, timeout)
-    errors = leaderless(metadata, partitions, settings)
-    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
+    errors = leaderless(metadata, times[0], settings)
+    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in times[0] if p not in errors}
     led: dict[int, list[TopicPartition]] = {}
     for partition, leader in leaders.items():
         led.setdefault(leader, []).append(partition)
@@ -113,7 +111,7 @@ def _ask(
     client: AdminClient,
     settings: KafkaSettings,
     shares: Collection[Sequence[TopicPartition]],
-    times: Sequence[int | Mapping[TopicPartition, int]],
+    times: Sequence[Mapping[TopicPartition, int]],
     level: IsolationLevel,
     deadline: float,
 ) -> list[dict[TopicPartition, int | ZkgroupError]]:
@@ -123,7 +121,7 @@ def _ask(
     asked = [
         [
             client.list_offsets(
-                {KafkaTopicPartition(*partition): _spec(at, partition) for partition in piece},
+                {KafkaTopicPartition(*p): OffsetSpec(at[p]) for p in piece},  # type: ignore[abstract]
                 isolation_level=level,
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
@@ -152,20 +150,14 @@ def _ask(
     return results
 
 
-def _spec(at: int | Mapping[TopicPartition, int], partition: TopicPartition) -> OffsetSpec:
-    if not isinstance(at, int):
-        at = at[partition]
-    return _SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at)
-
-
 def _ask_old(
     settings: KafkaSettings,
     led: Mapping[Endpoint, Sequence[TopicPartition]],
-    times: Sequence[int | Mapping[TopicPartition, int]],
+    times: Sequence[Mapping[TopicPartition, int]],
     deadline: float,
 ) -> list[dict[TopicPartition, int | ZkgroupError]]:
     """As ``_ask``, of brokers that have neither transactions nor a time index: one time for all partitions."""
-    same = [at if isinstance(at, int) else next(iter(at.values())) for at in times]
+    same = [next(iter(at.values())) for at in times]
     return [
         {p: partition_error(p, KafkaError(code), settings) if code else offset for p, (code, offset) in its.items()}
         for its in wire_protocol.fetch_offsets(led, same, max(1.0, deadline - time.monotonic()))
@@ -205,11 +197,12 @@ def log_offsets(
     seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no broker answers at all.
     ``client``: a client for several calls; without it one is created.
     """
-    wanted = list(dict.fromkeys(partitions))
+    wanted = dict.fromkeys(partitions)
     if not wanted:
         return {}
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    (starts, ends), leaders = _list_offsets(settings, wanted, (EARLIEST, LATEST), timeout, level, client)
+    times = [dict.fromkeys(wanted, at) for at in (EARLIEST, LATEST)]
+    (starts, ends), leaders = _list_offsets(settings, times, timeout, level, client)
     result: dict[TopicPartition, Log] = {}
     for partition in wanted:
         start, end = starts[partition], ends[partition]
@@ -241,7 +234,7 @@ def offsets_for_times(
     """
     if not rounds[0]:
         return [{} for _ in rounds]
-    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout, client=client)
+    answers, _ = _list_offsets(settings, rounds, timeout, client=client)
     found: list[dict[TopicPartition, int | None]] = []
     for its in answers:
         for offset in its.values():

@@ -24,15 +24,11 @@ def read_fingerprints(
     for batch in RangeReader(consumer, silence_timeout).batches(partition, start, end):
         messages: list[Message] = list(batch)
         for message, headers in zip(messages, headers_of(messages), strict=True):
-            at = _timestamp_of(message)
-            is_created_at = at is not None and message.timestamp()[0] == TIMESTAMP_CREATE_TIME
+            kind, millis = message.timestamp()
+            at = None if kind == TIMESTAMP_NOT_AVAILABLE or millis <= 0 else millis  # the oldest format has (0, 0)
+            is_created_at = at is not None and kind == TIMESTAMP_CREATE_TIME
             found = _fingerprint(message, headers, at)
             yield ReadMessage(offset_of(message), at, found, is_created_at, message.value() is None)
-
-
-def _timestamp_of(message: Message) -> int | None:
-    kind, at = message.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE or at <= 0 else at  # the oldest format has (0, 0)
 
 
 def _fingerprint(message: Message, headers: Headers | None, timestamp: int | None) -> Fingerprint:
