@@ -96,7 +96,7 @@ def test_a_deletion_shows_the_offsets_of_both_stores() -> None:
         node("/consumers/g/offsets/t/0", b"x"),
         node("/consumers/g/offsets/t/B-1", b"7"),
     )
-    rows = plan_delete(group, {P("t", 0): KafkaOffset(3)})
+    rows = plan_delete(group.offsets, {P("t", 0): KafkaOffset(3)})
     assert [(row.store, row.partition, row.current, row.committed_at) for row in rows] == [
         ("zookeeper", 0, None, NOW - 100 * DAY),
         ("zookeeper", 1, 7, NOW - DAY),

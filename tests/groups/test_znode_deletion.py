@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from guarded_changes import Build, Meddler, P, register, values
@@ -24,12 +24,15 @@ from zkgroup.protocol.operations import (
     Acl,
     Acls,
     Children,
+    Code,
     Create,
     Delete,
     Ensure,
     Exists,
     Failure,
     GetAcl,
+    Op,
+    Result,
     SetData,
     Stat,
 )
@@ -333,6 +336,23 @@ def test_a_topic_that_somebody_reads_stays(
     with pytest.raises(RefusedError, match=facts.get(how, rf"\bm\b.*\b{topic}\b")):
         unsubscribe(registry, registry, group, topic)
     assert values(registry, group, P(topic, 0)) == [5]
+
+
+def test_a_filter_where_topics_may_not_be_listed(registry: Registry, second: Registry, make_group: Build) -> None:
+    """Which topics it takes is unknown: refused, and nothing changes."""
+    group = make_group({P("t", 0): 5})
+    data = encode_registration(Registration("white_list", {".*": 1}, 1))
+    second.write(Create(znodes.member_id(group, "m"), data, ephemeral=True))
+
+    class Blind(Registry):
+        def read(self, ops: Iterable[Op]) -> list[Result]:
+            asked = list(ops)
+            hidden, found = Children(znodes.topics()).path, super().read(asked)
+            return [Failure(Code.NO_AUTH) if op.path == hidden else one for op, one in zip(asked, found, strict=True)]
+
+    with Blind(registry.settings, 30.0) as blind, pytest.raises(RefusedError, match=r"\bm\b"):
+        unsubscribe(registry, blind, group, "t")
+    assert values(registry, group, P("t", 0)) == [5]
 
 
 @pytest.mark.parametrize("owners", ["missing", "empty", "of others"])

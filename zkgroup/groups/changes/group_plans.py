@@ -256,9 +256,10 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition]) -> Iterabl
 # --- deleting -------------------------------------------------------------------------------------------------------
 
 
-def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffset]) -> list[OffsetChange]:
-    """The offsets that go with the nodes of ``tree``, and those in Kafka."""
-    stored: Mapping[TopicPartition, StoredOffset] = {} if tree is None else tree.offsets
+def plan_delete(
+    stored: Mapping[TopicPartition, StoredOffset], kafka: Mapping[TopicPartition, KafkaOffset]
+) -> list[OffsetChange]:
+    """The rows of deleting these offsets in ZooKeeper and in Kafka."""
     rows = [OffsetChange("zookeeper", *key, one.offset, None, one.error, seen=one) for key, one in stored.items()]
     kept = sorted(kafka.items())
     return rows + [OffsetChange("kafka", *key, one.offset, None, one.error, seen=one) for key, one in kept]
@@ -269,7 +270,7 @@ def plan_group_deletion(
 ) -> Plan:
     """The deletion of all that the group has, in the given stores. ``is_rename``: its offsets are copied. ``foreign``:
     also where nothing but other clients' nodes would be lost."""
-    rows = tuple(plan_delete(found.tree, found.kept))
+    rows = tuple(plan_delete(found.stored, found.kept))
     lost = () if found.tree is None else found.tree.foreign
     return Plan(
         command=command,

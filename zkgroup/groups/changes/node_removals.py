@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,14 +21,12 @@ from zkgroup.groups.changes.group_plans import WholeGroup, plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, require_acls
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_inactive_group, refuse_unfinished
-from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.snapshot.group_znodes import decode_member, read_foreign
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import TopicSelections
 from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition, session_text, spans
-from zkgroup.protocol.operations import Children, Create, Delete, Exists, Get, Node, Stat, Sync
+from zkgroup.protocol.operations import Children, Create, Delete, Exists, Get, Stat
 from zkgroup.text import group_command, listed
 
 
@@ -51,7 +49,7 @@ def plan_topic_removal(
         warnings.append(Notice(message, Remedy(OFFSETS_IN_KAFKA)))
     if emptied:
         warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
-    rows = tuple(plan_delete(tree, {}))
+    rows = tuple(plan_delete(tree.offsets, {}))
     return Plan(
         command=command, group=whole.group, store="zookeeper", rows=rows, warnings=tuple(warnings), removal=removal
     )
@@ -131,36 +129,24 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
 
 
 def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> None:
-    """Raise ``RefusedError`` where a member subscribes to one of these topics, or to topics that are not known."""
-    members = _read_members(registry, group)
+    """Raise ``RefusedError`` where a member subscribes to one of these topics, or to topics that are not known. Owner
+    nodes show topics that another client does not register; of one that owns nothing they are unknown."""
+    snapshot = read_group(registry, group)
+    members = snapshot.members
     readers = [f"{one.member} ({topic})" for one in members for topic in sorted(topics) if topic in one.streams]
     if readers:
         raise RefusedError(
             f"group {group} is subscribed: {listed(readers)}", "stop these members, or take the topic from them, first"
         )
-    unknown = [f"{one.member} ({one.error})" for one in members if one.error]
+    unknown = [
+        f"{one.member} ({one.error or one.foreign or 'the list of topics cannot be read'})"
+        for one in members
+        if one.error or one.registration is None or (one.has_filter and snapshot.has_hidden_topics)
+    ]
     if unknown:
         raise RefusedError(
             f"which topics group {group} reads is unknown: {listed(unknown)}", "stop these members first"
         )
-
-
-def _read_members(registry: Registry, group: str) -> list[GroupMember]:
-    """The members. Owner nodes show topics that another client does not register; of one that owns nothing they are
-    unknown, an ``error``."""
-    _, existing = registry.read([Sync(znodes.consumers()), Children(znodes.topics())])
-    registered = read_tree(registry, group, [znodes.ids(group)])
-    registered.require_readable()
-    selections = TopicSelections(names_in(existing))
-    nodes = {node.path: Node(node.data, node.stat) for node in registered.nodes}
-    paths = {name: znodes.member_id(group, name) for name in registered.members}
-    read = read_foreign(
-        group, [decode_member(group, name, path, nodes[path], selections) for name, path in paths.items()], selections
-    )
-    owners = [node.text for node in read_tree(registry, group, [znodes.owners(group)]).nodes if node.data]
-    silent = {member.member for member in read if member.foreign is not None and member.registration is None}
-    silent -= {found.consumer_id for found in (identify_owner(owner, silent) for owner in owners) if found is not None}
-    return [replace(member, error=member.foreign) if member.member in silent else member for member in read]
 
 
 def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> list[Create | Delete]:
