@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.offset_files import FileFormat
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.text import counted
 
 from ._context import connection, done, warn
@@ -135,7 +135,7 @@ def _save(
 
     Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
     """
-    from zkgroup.groups.changes.backup import cluster_of
+    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.current_offsets import OffsetReader, checkpoint_of
     from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.offset_files.offset_file import STDIO, Series, format_for, format_offsets
@@ -146,10 +146,9 @@ def _save(
         raise UsageError("--keep-last is about a folder", f"give --save {path}/")
     settings = connection(ctx)
     with open_stores(settings, store) as (registry, store):
-        brokers = brokers_of(settings, registry)
-        reader = OffsetReader(registry, brokers, group, settings.timeout)
-        current = reader.read(Selection(), store, needs_logs=False, may_create=False)
-        cluster = cluster_of(registry, brokers, settings.timeout)
+        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
+        current = OffsetReader(applier, group).read(Selection(), store, needs_logs=False, may_create=False)
+        cluster = applier.cluster()
     meant = [one for key, one in current.partitions.items() if not scope.topics or scope.has(key)]
     offsets = checkpoint_of(group, meant, current.store)
     form = form or format_for(path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zkgroup.errors import Remedy, UsageError, VerificationError
-from zkgroup.groups.offset_files import FileFormat
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.text import counted, group_command
 
 from ._completion import complete_group

@@ -34,9 +34,9 @@ from zkgroup.groups.changes.backup import encode as encode_backup
 from zkgroup.groups.changes.backup import read as read_backup
 from zkgroup.groups.changes.export_znodes import Pointer, decode_exporter, decode_pointer, encode_pointer
 from zkgroup.groups.changes.preconditions import UnfinishedExportError, describe_unfinished_export
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
-from zkgroup.groups.offset_files import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.groups.snapshot.group_znodes import stored_offset
@@ -226,7 +226,7 @@ PARSERS: dict[str, Parser] = {
         b'{"controller_epoch":1,"leader":2,"leader_epoch":0,"isr":[2,1]}'
     ),
     "offset": Parser(lambda data: znodes.decode_offset("/o", data), (b"17", b" -1\n")),
-    "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
+    "stored": Parser(lambda data: stored_offset(Node(data, STAT)), (b"17", "١٢".encode())),
     "pointer": Parser(
         again(decode_pointer, encode_pointer),
         (encode_pointer(POINTER),),

@@ -16,7 +16,7 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.offset_files import FileFormat
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition

@@ -19,8 +19,8 @@ from lines import names
 from support import scaled
 
 from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files import FileFormat
 from zkgroup.groups.offset_files import file_formats as file_formats
 from zkgroup.groups.offset_files.atomic_file import write_atomically
 from zkgroup.groups.offset_files.file_formats import MAX_LINE, OffsetFile

@@ -10,5 +10,7 @@ Store: TypeAlias = Literal[OffsetStore, "both"]
 State: TypeAlias = Literal["active", "inactive", "broken"]
 #: Which offset counts where the store that is written to is ahead.
 Prefer: TypeAlias = Literal["source", "larger"]
+#: Of a file of offsets.
+FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
 #: Of what is known about a group.
 Section: TypeAlias = Literal["members", "partitions", "findings"]

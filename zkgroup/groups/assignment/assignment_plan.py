@@ -32,11 +32,11 @@ from zkgroup.groups.assignment.what_if import (
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.group_znodes import is_stopping_everyone
+from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment, Strategy, compat_of, strategies_of
-from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, internal_topics, span_list, spans
-from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
+from zkgroup.protocol.operations import Children
 from zkgroup.text import listed
 
 
@@ -69,23 +69,14 @@ def read_plan_start(registry: Registry, group: str, *, must_exist: bool = True) 
     return PlanStart(snapshot, infer_strategy(snapshot), scenario_of(snapshot))
 
 
-def with_topics_read(
-    registry: Registry, scenario: Scenario, topics: Iterable[str]
-) -> tuple[Scenario, list[str | ZkgroupError]]:
+def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
     """Read the partitions of these topics, where they are unknown; also returns the failures."""
-    wanted = sorted({topic for topic in topics if topic in scenario.names and topic not in scenario.partitions})
-    ops = [Get(znodes.topic(topic)) for topic in wanted]
-    found = dict(scenario.partitions)
-    problems: list[str | ZkgroupError] = []
-    for topic, op, node in zip(wanted, ops, registry.read(ops), strict=True):
-        if isinstance(node, Node):
-            try:
-                found[topic] = tuple(sorted(decode_topic(op.path, node.data).partitions))
-            except ZkgroupError as malformed:
-                problems.append(malformed)
-        elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
-            problems.append(f"znode {op.path} cannot be read: {node.code.value}")
-    return replace(scenario, partitions=found), problems
+    reader = ZnodeReader(registry, (), NodeCache())
+    reader.read_topics(sorted({one for one in topics if one in scenario.names and one not in scenario.partitions}))
+    read = reader.cluster.topics.values()
+    found = {topic.name: topic.partitions for topic in read if topic.exists and topic.error is None}
+    problems = [str(topic.error) for topic in read if topic.error is not None]
+    return replace(scenario, partitions={**scenario.partitions, **found}), problems
 
 
 def choice_of(strategy: Strategy | None, release: str | None) -> Choice:
@@ -104,8 +95,7 @@ def choose(inference: StrategyInference, strategy: Strategy | None, release: str
 
     Where none does: range, or roundrobin of 1.0 and 1.1.
     """
-    following = inference.best is not None and bool(inference.exact or inference.following)
-    for variant in inference.ranked if following else ():
+    for variant in inference.ranked if inference.following else ():
         fits = strategy in (None, variant.strategy)
         if fits and release is None:
             return Choice(variant, inference.internal)

@@ -53,7 +53,12 @@ class Applier:
 
     def cluster(self) -> Cluster:
         """Which cluster it is."""
-        return backups.cluster_of(self.registry, self.brokers, self.timeout)
+        if self.registry is not None:
+            return backups.read_cluster(self.registry)
+        from zkgroup.clients.kafka.client import cluster_id
+
+        settings = self.brokers()
+        return Cluster(settings.bootstrap, cluster_id(settings, self.timeout))
 
     def has_unnamed_zookeeper(self) -> bool:
         """Whether ZooKeeper was not named, and the cluster may have one: brokers in KRaft mode have none."""
@@ -142,11 +147,8 @@ class Applier:
         Kafka has offsets again.
         """
         if plan.source is not None:
-            try:
+            with after("nothing was written"):
                 self._refuse_moved(plan.source)
-            except ZkgroupError as error:
-                error.add_outcome("nothing was written")
-                raise
         if plan.is_removal:
             self._remove(plan)
         else:
@@ -305,11 +307,10 @@ class Applier:
             with closing(GroupOffsets(self.brokers(), group)) as offsets:
                 return {key: (offset, None) for key, offset in offsets.fetch(keys, self.timeout).items()}
         assert self.registry is not None, "offsets in ZooKeeper were read from it"
-        paths = znodes.offset_paths(group, keys)
-        nodes = self.registry.read([Get(path) for path in paths.values()])
+        nodes = self.registry.read(map(Get, znodes.offset_paths(group, keys).values()))
         return {
-            key: (stored_offset(path, node).offset, node.data) if isinstance(node, Node) else (None, None)
-            for (key, path), node in zip(paths.items(), nodes, strict=True)
+            key: (stored_offset(node).offset, node.data) if isinstance(node, Node) else (None, None)
+            for key, node in zip(keys, nodes, strict=True)
         }
 
 

@@ -8,11 +8,10 @@ base64. The file is there wholly or not at all, readable by its owner alone, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -27,10 +26,6 @@ from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl, Exists, Get, Node, Stat
 from zkgroup.text import Command, group_command
-
-if TYPE_CHECKING:
-    from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
-
 
 _MAX_REASON: Final = 200  # characters
 
@@ -119,16 +114,6 @@ def read_cluster(registry: Registry) -> Cluster:
     return Cluster(registry.settings.hosts, cluster_id, made)
 
 
-def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> Cluster:
-    """The same, as the brokers know it where there is no registry."""
-    if registry is not None:
-        return read_cluster(registry)
-    from zkgroup.clients.kafka.client import cluster_id
-
-    settings = brokers()
-    return Cluster(settings.bootstrap, cluster_id(settings, timeout))
-
-
 def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> None:
     """Raise ``RefusedError`` where the backup was made of another group or cluster, ``UsageError`` where it was
     tampered with."""
@@ -188,14 +173,15 @@ def write(backup: Backup, path: Path | None = None) -> Path:
     if path is not None:
         _publish(text, path)
         return path
-    for number in range(1000):
+    number = 0
+    while True:
         candidate = _folder() / _name(backup, number)
         try:
             _publish(text, candidate)
         except RefusedError:
-            continue
-        return candidate
-    raise ZkgroupError(f"no free name for a backup in {_folder()}", "remove old ones")
+            number += 1
+        else:
+            return candidate
 
 
 def _folder() -> Path:

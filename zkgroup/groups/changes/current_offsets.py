@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from zkgroup.clients.kafka.responses import KafkaOffset, words_of
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError, did_you_mean
+from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.change_reports import unknown_in_kafka
 from zkgroup.groups.group_model import (
     GroupPartition,
@@ -21,7 +22,6 @@ from zkgroup.groups.group_model import (
     stores_of,
 )
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
-from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.group_reader import GroupReader
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.groups.snapshot.znode_reader import group_names
@@ -75,13 +75,10 @@ class CurrentOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetReader:
-    """Reads the offsets of one group. Without a ``registry`` those in Kafka. ``timeout`` (seconds) is for the
-    brokers."""
+    """Reads the offsets of one group, in Kafka alone where the applier has no registry."""
 
-    registry: Registry | None
-    brokers: FindBrokers
+    applier: Applier
     group: str
-    timeout: float
 
     def read(
         self, selection: Selection, store: Store | None, *, needs_logs: bool, may_create: bool = True
@@ -101,9 +98,9 @@ class OffsetReader:
             # Where no broker answers, no offsets can be moved either if that takes the logs.
             raise error if store is not None or (needs_logs and reader.failure) else unknown_in_kafka(group, error)
         if not snapshot.exists and selection.topics is None:
-            raise no_group(group, self.registry, may_create=may_create, where=in_store(store))
+            raise no_group(group, self.applier.registry, may_create=may_create, where=in_store(store))
         settled = store or _store_of(snapshot)
-        if settled != "kafka" and self.registry is None:
+        if settled != "kafka" and self.applier.registry is None:
             raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
         keys = _selected(snapshot, selection)
         if not keys:
@@ -121,15 +118,16 @@ class OffsetReader:
 
     def read_other(self, store: Store, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of these partitions in the store that is not ``store``; none where that does not answer."""
-        if store == "both" or self.registry is None:
+        if store == "both" or self.applier.registry is None:
             return {}
         other = other_store(store)
         (snapshot,) = self._reader(other, Selection(listed=frozenset(partitions)), logs=False).read([self.group])
         return {one.key: offset for one in snapshot.partitions if (offset := one.committed(other)) is not None}
 
     def _reader(self, store: Store, selection: Selection, *, logs: bool = True) -> GroupReader:
+        applier = self.applier
         return GroupReader(
-            self.registry, self.brokers, store=store, logs=logs, timeout=self.timeout, selection=selection
+            applier.registry, applier.brokers, store=store, logs=logs, timeout=applier.timeout, selection=selection
         )
 
 

@@ -142,7 +142,7 @@ class GroupTree:
             topic, _, name = node.path.removeprefix(parent).partition("/")
             number = parse_partition(name)
             if node.path.startswith(parent) and number is not None:
-                found[TopicPartition(topic, number)] = stored_offset(node.path, Node(node.data, node.stat))
+                found[TopicPartition(topic, number)] = stored_offset(Node(node.data, node.stat))
         return dict(sorted(found.items()))
 
 

@@ -62,11 +62,8 @@ def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetCha
     change is written, which would stay alone."""
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         writing = _KafkaOffsetWriting(settings, group, offsets, timeout, {write.key: write for write in writes})
-        try:
+        with after("nothing was written"):
             writing.check()
-        except ZkgroupError as error:
-            error.add_outcome("nothing was written")
-            raise
 
 
 def write_kafka_offsets(

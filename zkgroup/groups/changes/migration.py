@@ -169,7 +169,7 @@ def plan_migration(
     is nothing to move, ``ZkgroupError`` where an offset cannot be read.
     """
     origin = other_store(to)
-    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    reader = OffsetReader(applier, group)
     current = reader.read(Selection(scope), origin, needs_logs=False, may_create=False)
     meant = current.partitions
     offsets, warnings = movable_offsets(group, current, origin)
@@ -251,7 +251,7 @@ def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None
     Raises ``NotFoundError`` where there is none, ``RefusedError`` where the two stores differ, ``ZkgroupError`` where
     an offset cannot be read.
     """
-    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    reader = OffsetReader(applier, group)
     current = reader.read(
         Selection(scope), None if applier.registry is not None else "kafka", needs_logs=False, may_create=False
     )
@@ -276,7 +276,7 @@ def check_source(applier: Applier, source: SourceOffsets, *, is_written: bool = 
     """Raise ``RefusedError`` where the group is active at the source, or has committed since it was read; once the
     offsets are written ``VerificationError``, also where it commits in the next seconds."""
     in_kafka = None if source.store == "zookeeper" else applier.coordinators().read_group(source.group)
-    reader = OffsetReader(applier.registry, applier.brokers, source.group, applier.timeout)
+    reader = OffsetReader(applier, source.group)
     selection = Selection(listed=frozenset(source.offsets), gone=True)
     try:
         for _ in verification_moments(in_kafka) if is_written and in_kafka is not None else [None]:

@@ -214,7 +214,7 @@ def plan_group_reset(
     Raises ``NotFoundError`` for a group, topic or partition that does not exist, ``UnreachableError`` where a server or
     a log cannot be asked.
     """
-    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    reader = OffsetReader(applier, group)
     current = reader.read(selection, store, needs_logs=target.kind != "current")
     if target.kind == "shift" and not current.snapshot.exists:
         raise no_group(group, applier.registry, may_create=False)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, SavedOffset, group_of
+from zkgroup.groups.changes.change_reports import after
 from zkgroup.groups.changes.current_offsets import OffsetReader, offset_in
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree, read_trees
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
@@ -56,7 +57,7 @@ def plan_group_undo(
     if not offsets:
         raise UsageError(f"{path} has no offsets in this scope", "check --topic and --store")
     kept = {offset.store for offset in offsets}
-    current = OffsetReader(applier.registry, applier.brokers, group, applier.timeout).read(
+    current = OffsetReader(applier, group).read(
         Selection(listed=frozenset(offset.partition for offset in offsets), gone=True),
         "both" if len(kept) > 1 else next(iter(kept)),
         needs_logs=False,
@@ -238,12 +239,8 @@ class _Restoration(TransactionSeries[Create]):
         return cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
 
     def _was_applied(self, items: Collection[Create]) -> bool:
-        try:
+        with after(f"whether {counted(len(items), 'node')} are made is not known", GO_ON):
             (first,) = self.read_back([next(iter(items)).path])
-        except UnreachableError as error:
-            error.add_outcome(f"whether {counted(len(items), 'node')} are made is not known")
-            error.add_remedy(GO_ON)
-            raise
         return isinstance(first, Node)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -65,17 +64,10 @@ def write_offsets(
             return writing.run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The nodes as read just before a piece. ``guard``: fails once the group is active; ``above``: access lists of
-    nodes above offsets that are to be created."""
-
-    guard: Sequence[_Change]
-    nodes: Mapping[TopicPartition, Node | None]
-    above: Mapping[str, Result]
-
-
 class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
+    """As read just before a piece, ``_guard`` fails once the group is active, ``_nodes`` are those that the transaction
+    is based on, ``_acls_above`` the access lists of nodes above offsets that are to be created."""
+
     verb = "change"
 
     def __init__(
@@ -97,42 +89,45 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         }
         self._paths = znodes.offset_paths(group, self._todo)
         self._written: dict[TopicPartition, None] = {}
-        self._base: Mapping[TopicPartition, Node | None] = {}  # the nodes that a transaction is based on
+        self._guard: Sequence[_Change] = ()
+        self._nodes: Mapping[TopicPartition, Node | None] = {}
+        self._acls_above: Mapping[str, Result] = {}
 
     def run(self) -> WriteReport:
         """Piece by piece, until nothing is left."""
-        reading: _Reading | None = self._read(list(self._todo.values()))
+        self._read(list(self._todo.values()))
+        is_read = True
         while self._todo:
             piece = self._cut()
-            reading = reading or self._read(piece)
+            if not is_read:
+                self._read(piece)
             if piece := [write for write in piece if write.key in self._todo]:
-                self._base = reading.nodes
                 # It may have to be tried again: then the piece is still to do.
-                self._apply(self._operations(piece, reading), {write.key: None for write in piece})
-            reading = None
+                self._apply(self._operations(piece), {write.key: None for write in piece})
+            is_read = False
         return self.report()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
+    def _read(self, writes: Sequence[OffsetChange]) -> None:
         """Read the nodes that these writes depend on; an offset with its target is done. Raises if one has changed."""
-        inactive = read_inactive_group(self.registry, self.group)
+        self._guard = read_inactive_group(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
         results = self.registry.read(offsets)
         nodes = {write.key: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)}
+        self._nodes = nodes
         changed = []
         for write in writes:
             node = nodes[write.key]
-            if self._is_done(write, node):
+            if _is_done(write, node):
                 del self._todo[write.key]
             elif not _is_as_seen(write, node):
-                changed.append((write.key, write.current, self._value(write.key, node)[0]))
+                changed.append((write.key, write.current, _value(node)[0]))
         refuse_changed(self.group, changed)
         left = [write for write in writes if write.key in self._todo]
         topics = sorted({w.topic for w in left if w.data is not None and nodes[w.key] is None})
         above = [GetAcl(path) for path in self._above(topics)]
-        found = zip(above, self.registry.read(above), strict=True)
-        return _Reading(inactive, nodes, {op.path: result for op, result in found})
+        self._acls_above = {op.path: result for op, result in zip(above, self.registry.read(above), strict=True)}
 
     def _above(self, topics: Sequence[str]) -> list[str]:
         """The nodes above these topics' offsets, from the top."""
@@ -140,19 +135,6 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
             return []
         fixed = [znodes.consumers(), znodes.group(self.group), znodes.offsets(self.group)]
         return fixed + [znodes.offset_topic(self.group, topic) for topic in topics]
-
-    def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
-        """The offset in the node, None without one; and whether it is certain, unlike in an unreadable node."""
-        if node is None:
-            return None, True
-        found = stored_offset(self._paths[partition], node)
-        return found.offset, found.offset is not None and found.defect is None
-
-    def _is_done(self, write: OffsetChange, node: Node | None) -> bool:
-        if write.raw is not None:
-            return node is not None and node.data == write.raw
-        value, legible = self._value(write.key, node)
-        return value == write.target and legible
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -174,25 +156,25 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
             self._todo.pop(key, None)
         super()._settle(items)
 
-    def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
-        operations = [*self._parents(piece, reading), *reading.guard]
+    def _operations(self, piece: Sequence[OffsetChange]) -> list[_Change]:
+        operations = [*self._parents(piece), *self._guard]
         for write in piece:
-            path, node = self._paths[write.key], reading.nodes[write.key]
+            path, node = self._paths[write.key], self._nodes[write.key]
             if write.data is None:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
             elif node is None:
-                operations.append(Create(path, write.data, acl=self._inherited(path, reading)))
+                operations.append(Create(path, write.data, acl=self._inherited(path)))
             else:
                 operations.append(SetData(path, write.data, node.stat.version))
         return operations
 
-    def _parents(self, piece: Sequence[OffsetChange], reading: _Reading) -> Iterator[_Change]:
-        new = (w.topic for w in piece if w.data is not None and reading.nodes[w.key] is None)
+    def _parents(self, piece: Sequence[OffsetChange]) -> Iterator[_Change]:
+        new = (w.topic for w in piece if w.data is not None and self._nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
-            if path not in reading.above or _is_missing(reading.above[path]):
-                yield Create(path, acl=self._inherited(path, reading))
+            if path not in self._acls_above or _is_missing(self._acls_above[path]):
+                yield Create(path, acl=self._inherited(path))
 
-    def _inherited(self, path: str, reading: _Reading) -> tuple[Acl, ...]:
+    def _inherited(self, path: str) -> tuple[Acl, ...]:
         """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
         nearest node of the group above. The group's own node is then open, as the Scala consumer makes it."""
         if (own := self.acls.get(path)) is not None:
@@ -202,7 +184,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         while path.startswith(znodes.group(self.group)):
             if path in self.acls:
                 return self.acls[path]
-            result = reading.above.get(path)
+            result = self._acls_above.get(path)
             if result is not None and not _is_missing(result):
                 return readable_acl(path, result)
             path = path.rpartition("/")[0]
@@ -215,12 +197,12 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         results = self.read_back(paths)
         nodes = {key: _node(path, result) for key, path, result in zip(items, paths, results, strict=True)}
         # All or nothing: one node that is untouched is enough to know.
-        if any(_is_same(self._base[key], node) for key, node in nodes.items()):
+        if any(_is_same(self._nodes[key], node) for key, node in nodes.items()):
             return False
         return any(self._is_ours(self._todo[key], node) for key, node in nodes.items() if key in self._todo)
 
     def _is_ours(self, write: OffsetChange, node: Node | None) -> bool:
-        before = self._base[write.key]
+        before = self._nodes[write.key]
         if node is None or write.data is None:
             return node is None and write.data is None
         version = 0 if before is None else before.stat.version + 1
@@ -231,6 +213,20 @@ def _node(path: str, result: Result) -> Node | None:
     if isinstance(result, Failure) and result.code is not Code.NO_NODE:
         raise not_allowed(f"cannot read {path}", result)
     return result if isinstance(result, Node) else None
+
+
+def _value(node: Node | None) -> tuple[int | None, bool]:
+    """The offset in the node, None without one; and whether it is certain, unlike in an unreadable node."""
+    if node is None:
+        return None, True
+    found = stored_offset(node)
+    return found.offset, found.offset is not None and found.defect is None
+
+
+def _is_done(write: OffsetChange, node: Node | None) -> bool:
+    if write.raw is not None:
+        return node is not None and node.data == write.raw
+    return _value(node) == (write.target, True)
 
 
 def _is_missing(result: Result) -> bool:

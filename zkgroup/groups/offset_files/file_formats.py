@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from zkgroup.errors import UsageError
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files import FileFormat
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import INT32_MAX, excerpt, excerpt_json

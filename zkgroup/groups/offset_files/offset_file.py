@@ -28,8 +28,8 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files import FileFormat
 from zkgroup.groups.offset_files.atomic_file import write_atomically
 from zkgroup.groups.offset_files.file_formats import (
     CLUSTER_KEYS,

@@ -23,11 +23,11 @@ from zkgroup.protocol.operations import Code, Failure, Get, Node
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def decode_member(group: str, name: str, path: str, node: Node, selections: TopicSelections) -> GroupMember:
+def decode_member(group: str, name: str, node: Node, selections: TopicSelections) -> GroupMember:
     """A member from its id node. ``error`` says why the registration cannot be read."""
     registration, streams, registered_at, error = None, {}, node.stat.ctime, None
     try:
-        registration = znodes.decode_registration(path, node.data)
+        registration = znodes.decode_registration("", node.data)
         if registration.timestamp is not None:
             registered_at = registration.timestamp
         streams = selections.streams(registration)
@@ -124,20 +124,20 @@ def read_stored_offsets(
     """The offset nodes of these partitions, without those that do not exist. Raises ``UnreachableError``."""
     paths = znodes.offset_paths(group, partitions)
     found = {}
-    for (partition, path), result in zip(paths.items(), registry.read(map(Get, paths.values())), strict=True):
+    for partition, result in zip(paths, registry.read(map(Get, paths.values())), strict=True):
         if isinstance(result, Node):
-            found[partition] = stored_offset(path, result)
+            found[partition] = stored_offset(result)
         elif isinstance(result, Failure) and result.code is not Code.NO_NODE:
             found[partition] = unreadable_offset(f"the znode cannot be read: {result.code.value}")
     return found
 
 
-def stored_offset(path: str, node: Node) -> StoredOffset:
+def stored_offset(node: Node) -> StoredOffset:
     """The offset of an offset node, or why it has none."""
     offset, error, defect = None, None, None
     number = java_long(node.data)
     try:
-        offset = znodes.decode_offset(path, node.data)
+        offset = znodes.decode_offset("", node.data)
         if number is None:
             shown = znodes.excerpt(node.data.decode("utf-8", "replace"))
             defect = f"{shown} has more than its number, which no Scala member can read"

@@ -147,19 +147,12 @@ def with_logs(
 
 def _with_log(p: GroupPartition, cluster: ClusterState, logs: Mapping[TopicPartition, Log] | None) -> GroupPartition:
     answer = None if logs is None else logs.get(p.key)
-    error = None if logs is None else why_log_unread(p, cluster)
-    log = None if isinstance(answer, ZkgroupError) else answer
-    if error is None and isinstance(answer, ZkgroupError):
-        error = answer.reason
-    leader = None if log is None else log.leader
-    return replace(
-        p,
-        leader=cluster.leaders.get(p.key, leader),
-        leader_unknown=p.key not in cluster.leaders and leader is None and p.key in cluster.unknown_leaders,
-        log_start=None if log is None or error is not None else log.start,
-        log_end=None if log is None or error is not None else log.end,
-        log_error=error,
-    )
+    leader = None if answer is None or isinstance(answer, ZkgroupError) else answer.leader
+    unknown = p.key not in cluster.leaders and leader is None and p.key in cluster.unknown_leaders
+    p = replace(p, leader=cluster.leaders.get(p.key, leader), leader_unknown=unknown)
+    if logs is not None and (why := why_log_unread(p, cluster)) is not None:
+        return replace(p, log_error=why)
+    return p.with_log(answer)
 
 
 def why_log_unread(p: GroupPartition, cluster: ClusterState) -> str | None:
@@ -238,7 +231,7 @@ def _stored(group: str, nodes: NodeCache, problems: list[NodeProblem]) -> dict[T
             key = TopicPartition(topic, number)
             node = nodes.node(path)
             if node is not None:
-                found[key] = stored_offset(path, node)
+                found[key] = stored_offset(node)
             elif why := nodes.why_unreadable(path):
                 found[key] = unreadable_offset(f"the znode cannot be read: {why}")
     return found

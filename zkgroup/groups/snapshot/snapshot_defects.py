@@ -9,7 +9,7 @@ from zkgroup.errors import Notice, Remedy
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text, span_list, spans
-from zkgroup.text import counted, listed, short
+from zkgroup.text import are, counted, listed, short
 
 
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str | Notice]:
@@ -58,9 +58,7 @@ def foreign_note(paths: Sequence[str], fate: str) -> list[str]:
     """What becomes of nodes of a group that no consumer makes, in one line; nothing where there are none."""
     if not paths:
         return []
-    return [
-        f"{counted(len(paths), 'node')} of another client {'is' if len(paths) == 1 else 'are'} {fate}: {listed(paths)}"
-    ]
+    return [f"{counted(len(paths), 'node')} of another client {are(len(paths))} {fate}: {listed(paths)}"]
 
 
 def _is_shared(path: str) -> bool:
@@ -107,7 +105,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
                 defects.append(f"{partition.name} {defect[1]}")
     twice = read_twice(snapshot)
     if twice:
-        defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")
+        defects.append(f"{spans(twice)} {are(len(twice))} read in ZooKeeper and in Kafka as well")
     return defects + _in_kafka(snapshot)
 
 

@@ -330,7 +330,7 @@ def members_of(group: str, nodes: NodeCache, selections: TopicSelections) -> tup
     for name, path in sorted(nodes.children(nodes.paths(group).ids)):
         node = nodes.node(path)
         if node is not None:
-            found.append(decode_member(group, name, path, node, selections))
+            found.append(decode_member(group, name, node, selections))
         elif why := nodes.failure(path):
             found.append(GroupMember(name, host_of(group, name), 0, None, error=str(why), is_unreadable=True))
     return read_foreign(group, found, selections)
