@@ -203,10 +203,7 @@ def _name(backup: Backup, number: int) -> str:
 
 def backup_files() -> list[Path]:
     """The files in the state folder's folder of backups, the oldest first."""
-    try:
-        return sorted((state_dir() / "backups").glob("*.json"))
-    except OSError:  # it may not be there
-        return []
+    return sorted((state_dir() / "backups").glob("*.json"))
 
 
 def undo_command(backup: Backup, path: Path) -> Command:
@@ -235,11 +232,9 @@ def read(path: Path) -> Backup:
     """Read a backup. Raises ``UsageError`` for other files."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BACKUP_BYTES + 1)
+            data = file.read(MAX_BACKUP_BYTES)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    if len(data) > MAX_BACKUP_BYTES:
-        raise UsageError(f"{path} is larger than any backup", _REMEDY)
     try:
         return decode(data)
     except ValueError as error:

@@ -100,8 +100,6 @@ class OffsetReader:
         if not snapshot.exists and selection.topics is None:
             raise no_group(group, self.applier.registry, may_create=may_create, where=in_store(store))
         settled = store or _store_of(snapshot)
-        if settled != "kafka" and self.applier.registry is None:
-            raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
         keys = _selected(snapshot, selection)
         if not keys:
             problem = "; ".join(

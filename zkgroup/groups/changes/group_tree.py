@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, names_in
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
@@ -167,11 +167,7 @@ def read_trees(registry: Registry, roots: Mapping[str, Sequence[str]]) -> dict[s
                 unreadable[group].append(f"{path}: {result.code.value}")
         level = []
         for (group, path), names in zip(parents, registry.read([Children(path) for _, path in parents]), strict=True):
-            for name in sorted(names_in(names)):
-                try:
-                    level.append((group, znodes.child(path, name)))
-                except UsageError as error:
-                    unreadable[group].append(f"{path}: {error.message}")
+            level += [(group, znodes.child(path, name)) for name in sorted(names_in(names))]
     return {group: GroupTree(group, tuple(found[group]), tuple(unreadable[group])) for group in roots}
 
 

@@ -113,7 +113,8 @@ class _KafkaOffsetWriting(Reporter):
             piece = list(self._todo.values())[:MAX_OFFSETS]
             self.precondition()
             self._compare(piece)
-            self._put([write for write in piece if write.key in self._todo])
+            if left := [write for write in piece if write.key in self._todo]:
+                self._put(left)
         return self.report()
 
     def check(self) -> None:
@@ -138,8 +139,6 @@ class _KafkaOffsetWriting(Reporter):
         refuse_changed(self.group, changed, " in Kafka")
 
     def _put(self, writes: Sequence[OffsetChange]) -> None:
-        if not writes:
-            return
         values = {write.key: write.target for write in writes if write.target is not None}
         metadata = {write.key: write.metadata for write in writes}
         try:
@@ -162,11 +161,9 @@ class _KafkaOffsetWriting(Reporter):
             try:
                 found = self.offsets.fetch([write.key for write in writes], self.timeout)
                 break
-            except UnreachableError:
-                if time.monotonic() > deadline:
+            except ZkgroupError as failed:  # the first error is the one to be reported
+                if not isinstance(failed, UnreachableError) or time.monotonic() > deadline:
                     return
-            except ZkgroupError:
-                return  # the first error is the one to be reported
         self._done(write.key for write in writes if found[write.key] == write.target)
         # A request that was not answered may be carried out yet: only an offset that is read is certain.
         if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):

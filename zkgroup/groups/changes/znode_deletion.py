@@ -25,7 +25,6 @@ from zkgroup.groups.changes.znode_transactions import (
     change_groups,
     cost,
     first_batch,
-    not_allowed,
 )
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import OPEN, Acl, Code, Create, Delete, Failure, Node, Transaction
@@ -81,10 +80,7 @@ def _remove_unchanged(
         and not (tree.live_owners or tree.members or tree.unreadable)
         and sum(cost(node.path, registry.settings) for node in tree.nodes) <= MAX_TRANSACTION_BYTES
     ]
-    try:
-        results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
-    except UnreachableError:  # the session is over: what was answered before is not known either
-        return [], True
+    results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
     is_in_doubt = any(isinstance(one, Failure) and one.code is Code.CONNECTION_LOSS for one in results)
     return [
         one.group for one, result in zip(plain, results, strict=True) if not isinstance(result, Failure)
@@ -202,9 +198,9 @@ class _Removal(TransactionSeries[TreeNode]):
     def _was_applied(self, items: Collection[TreeNode]) -> bool:
         node = next(iter(items))
         (there,) = self.read_back([node.path])
-        if isinstance(there, Failure) and there.code is not Code.NO_NODE:
-            raise not_allowed(f"cannot read {node.path}", there)
-        return not isinstance(there, Node) or there.stat.czxid != node.stat.czxid  # it was recreated since
+        if isinstance(there, Node):
+            return there.stat.czxid != node.stat.czxid  # it was recreated since
+        return isinstance(there, Failure) and there.code is Code.NO_NODE
 
     def _cost(self, deletion: Delete) -> int:
         return cost(deletion.path, self.registry.settings) * (3 if self._removal.permanent else 1)

@@ -127,8 +127,6 @@ class TransactionSeries(ABC, Generic[T]):
                 self._count(lost)
                 return False
             self._settle(items)
-        except ZkgroupError:
-            raise
         except BaseException:  # interrupted: the report depends on the answer
             self._reconnect_timeout = 0.0
             with suppress(ZkgroupError):

@@ -177,9 +177,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
     def _inherited(self, path: str) -> tuple[Acl, ...]:
         """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
         nearest node of the group above. The group's own node is then open, as the Scala consumer makes it."""
-        if (own := self.acls.get(path)) is not None:
-            return own
-        if (wanted := self.registry.settings.acl) is not None:
+        if path not in self.acls and (wanted := self.registry.settings.acl) is not None:
             return wanted
         while path.startswith(znodes.group(self.group)):
             if path in self.acls:

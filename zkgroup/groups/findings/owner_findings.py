@@ -178,12 +178,6 @@ def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] 
     return claim_defect(partition, facts.members.get(partition.member or ""), facts.snapshot)
 
 
-def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
-    if partition.owner is None:
-        return partition.error is not None and not partition.is_unreadable
-    return not partition.exists or _why_wrong(facts, partition) is not None
-
-
 def _claims(facts: GroupFacts) -> Iterator[Finding]:
     kinds: dict[str, Messages] = {}
     stay: Messages = []
@@ -260,7 +254,8 @@ def _unexplained(facts: GroupFacts) -> Iterator[Finding]:
         return  # what should be whose is not known here
     if facts.unresponsive:
         return  # the others follow a newer plan
-    is_reported = bool(facts.unread) or any(_is_wrong(facts, p) for p in facts.partitions)
+    owned = (p for p in facts.partitions if p.owner is not None)
+    is_reported = bool(facts.unread) or any(not p.exists or _why_wrong(facts, p) is not None for p in owned)
     if all(p.member is None for p in facts.partitions) or (is_reported and len(facts.members) < 2):
         return  # a single member is no mix
     if is_reported and not (inference.deviating or inference.blocked):

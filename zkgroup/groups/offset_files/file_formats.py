@@ -323,10 +323,8 @@ def _read_object(entries: Entries, value: dict[str, Any], *, is_forced: bool) ->
     return True
 
 
-def read_cluster(value: Any, entries: Entries) -> None:
+def read_cluster(value: dict[str, Any], entries: Entries) -> None:
     """Read the cluster that an object names."""
-    if not isinstance(value, dict):
-        return
     cluster_id, made = (value.get(name) for name in CLUSTER_KEYS)
     czxid, ctime = (made.get(name) if isinstance(made, dict) else None for name in ("czxid", "ctime"))
     created = (czxid, ctime) if isinstance(czxid, int) and isinstance(ctime, int) else None

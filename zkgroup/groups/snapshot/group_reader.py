@@ -26,7 +26,6 @@ from zkgroup.errors import (
     Notice,
     Remedy,
     UnreachableError,
-    UsageError,
     ZkgroupError,
     did_you_mean,
     is_wrong_setting,
@@ -282,8 +281,7 @@ class GroupReader:
         return self.listed_in_kafka
 
     def _from_brokers(self, names: Sequence[str] | None) -> ZnodeReader:
-        if self.queries is None:
-            raise UsageError("neither ZooKeeper nor brokers were named", "give --zookeeper or --bootstrap-server")
+        assert self.queries is not None, "ZooKeeper or brokers are named"
         coordinators = self.queries.coordinators(2)
         leaders = coordinators.leaders()
         cluster = ClusterState.of_brokers(leaders, coordinators.broker_ids())

@@ -109,13 +109,7 @@ def host_of(group: str, consumer_id: str) -> str | None:
 
 def is_stopping_everyone(member: GroupMember) -> bool:
     """Whether this registration makes every rebalance of the Scala consumer fail."""
-    if member.error is None or member.is_unreadable or member.registration is not None:
-        return False
-    try:
-        znodes.decode_registration("", member.data)
-    except MalformedZnodeError:
-        return True
-    return False
+    return member.error is not None and not member.is_unreadable and member.registration is None
 
 
 def read_stored_offsets(

@@ -271,8 +271,7 @@ class GroupWatch:
                     if last is None:
                         raise
                     if self._registry is not None and self._registry.is_lost:
-                        self._drop()  # the session has expired: a new one shows whether ZooKeeper answers
-                        continue
+                        continue  # the session has expired: a new one shows whether ZooKeeper answers
                     self._publish(replace(last, at=_now(), zookeeper=error.message, measured=False))
                     self._pause(RECONNECT_INTERVAL)
         finally:
@@ -311,18 +310,14 @@ class GroupWatch:
     def _open(self) -> WatchingRegistry:
         """The registry; a new one where its session is over. Raises ``ZkgroupError``."""
         if self._registry is not None and self._registry.is_lost:
-            self._drop()
+            self._registry.close()
+            self._registry = None
         if self._registry is None and self._opener is not None:
             opened = self._opener(self._change)
             self._change("")
             self._registry = opened
         assert self._registry is not None
         return self._registry
-
-    def _drop(self) -> None:
-        if self._registry is not None:
-            self._registry.close()
-            self._registry = None
 
     def _state(
         self, registry: Registry, *, offsets: bool = False, measured: bool = False
