@@ -341,6 +341,11 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         (lambda one: ["--to-cluster", "brokers", "--to", "zookeeper"], 2, ("brokers", "zookeeper =")),
         (lambda one: ["--to-cluster", "nowhere"], 2, ("'nowhere'",)),
         (lambda one: ["--to-cluster", "new", "--topic-map", one.topic], 2, ("--topic-map '{topic}'", "SOURCE=TARGET")),
+        (
+            lambda one: ["--to-cluster", "new", *(f"--topic-map={one.topic}={name}" for name in "ab")],
+            2,
+            ("--topic-map", "{topic}"),
+        ),
         (lambda one: ["--to-cluster", "new", "--topic-map", "a=b=c"], 2, ("--topic-map 'a=b=c'", "SOURCE=TARGET")),
         (
             lambda one: ["--to-cluster", "new", *(f"--topic-map={name}=a" for name in ("nosuch", one.topic))],

@@ -205,6 +205,8 @@ def test_files(cluster: Sandbox, kept: Kept, topic: str, tmp_path: Path) -> None
     file.write_text(f"/consumers/{kept.group}/offsets/{topic}/0-0:7\n/consumers/{kept.group}/offsets/{topic}/1:8\n")
     assert reset(cluster, kept.group, "--from-file", str(file), "--topic", f"{topic}:1", "--execute")[0] == 0
     assert offsets_of(kept, topic) == [50, 8, 100]
+    code, _, stderr = reset(cluster, kept.group, "--from-file", str(file), "--topic", f"{topic}:2", "--execute")
+    assert (code, names(stderr, "--topic")) == (2, True)
     args = ("reset-offsets", kept.group, "-z", cluster.connect)
     plan = run(*args, "--topic", topic, "--to-earliest", "--output", "csv").stdout
     assert run(*args, "--from-file", "-", "--execute", input=plan).returncode == 0

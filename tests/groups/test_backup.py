@@ -180,6 +180,30 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         backup.write(SAVED, tmp_path / "no" / "backup.json")
 
 
+def test_where_the_state_folder_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names it, and how to choose another."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(ZkgroupError, match=str(tmp_path / "file")) as caught:
+        backup.write(SAVED)
+    assert STATE_VARIABLE in str(caught.value.remedy)
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backup is whole, its owner's alone, and replaces nothing there, too."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = backup.write(SAVED, tmp_path / "b.json")
+    assert backup.read(path) == SAVED
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(RefusedError, match=str(path)):
+        backup.write(SAVED, path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

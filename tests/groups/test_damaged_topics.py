@@ -16,11 +16,13 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
+from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Create, Delete, Ensure, SetData
+from zkgroup.protocol.operations import Code, Create, Delete, Ensure, Failure, Node, Result, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 
+STAT = Stat(1, 1, 0, 0, 0, 0)
 #: What members take for a topic without partitions.
 PASSED_OVER = [b"", b"no JSON", b"{}", b'{"version":1}']
 
@@ -142,3 +144,14 @@ def test_changes_of_the_other_topics_go_on(
     assert names(named.stderr, znodes.topic(bad))
     moved = run("migrate-group", name, "--to", "kafka", "-z", cluster.connect)
     assert (moved.returncode, names(moved.stderr, f"{bad}-0", znodes.topic(bad))) == (0, True), moved.stderr
+
+
+@pytest.mark.parametrize("found", [Node(b"no JSON", STAT), Failure(Code.NO_AUTH)])
+def test_a_leader_that_cannot_be_read_is_unknown(found: Result) -> None:
+    """Brokers may know it; a partition without a state has none yet."""
+    unread, new = TopicPartition("t", 0), TopicPartition("t", 1)
+    nodes = NodeCache()
+    nodes._nodes = {znodes.partition_state(unread): found}
+    cluster = ClusterState(["t"], [1])
+    cluster.add_leaders(nodes, [unread, new])
+    assert (cluster.unknown_leaders, cluster.leaders) == ({unread}, {new: None})

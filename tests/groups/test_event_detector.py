@@ -46,6 +46,14 @@ def test_a_rebalance_as_the_scala_consumer_does_it() -> None:
     assert kinds(fourth) == ["partition-claimed", "rebalance-ended"]
 
 
+def test_what_is_said_first() -> None:
+    """A group that is not there yet, or of which a part may not be read, is introduced as such."""
+    hidden, missing = replace(state(0, {0: None}), unreadable=3), WatchedGroup(1, "g", exists=False)
+    messages = [EventDetector().detect(one)[0].message for one in (state(0, {0: None}), hidden, missing)]
+    assert names(messages[1], "g", 3)
+    assert len(set(messages)) == 3
+
+
 def test_what_moved_and_how_long_it_took() -> None:
     """A partition that is claimed by another than its last owner has moved, though it was free in between."""
     *_, last = detect_all(
@@ -139,6 +147,8 @@ def test_servers_topics_and_the_group_itself() -> None:
     assert [kinds(e) for e in detect_all(base, replace(base, topics={"t": 2}), replace(base, topics={}))] == [
         ["topic-recreated"], ["topic-gone"],
     ]  # fmt: skip
+    silent = replace(base, kafka="no answer")
+    assert [kinds(e) for e in detect_all(base, silent, silent, base)] == [["brokers-away"], [], ["brokers-back"]]
     gone = WatchedGroup(1, "g", exists=False)
     (events,) = detect_all(state(0, {0: None}), gone)
     assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]

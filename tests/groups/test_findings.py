@@ -162,6 +162,13 @@ def test_a_mix_of_strategies_names_who_deviates() -> None:
     assert names(finding.message, "range", 1, "g_a", 1, "g_b", 3)
 
 
+def test_an_owner_of_what_nobody_subscribes_to_is_no_mix() -> None:
+    """The node that a member left behind has a finding; the owners are the plan of a strategy, but for it."""
+    left = owned("other", 0, "g_gone-0", member=None, session_id=0)
+    assert codes(replace(TWO, partitions=(*TWO.partitions, left))) >= {"persistent-owner", "owner-without-registration"}
+    assert "unexplained-owners" not in codes(replace(TWO, partitions=(*TWO.partitions, left)))
+
+
 def test_a_consumer_in_kafka_that_is_no_member() -> None:
     """Two snapshots of a group that no member has ever joined show its commits; others' do not."""
     simple = replace(inactive(), coordinator=in_kafka(state="Empty", is_simple=True))

@@ -11,7 +11,7 @@ from lines import names
 
 from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.config.time_arguments import parse_duration
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.changes.group_plans import plan_copy, plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode
 from zkgroup.groups.changes.inactive_groups import find_inactive_groups, matching
@@ -162,6 +162,8 @@ def test_only_inactive_groups_go() -> None:
     assert rows[0].last_change == NOW - 100 * DAY
     assert (rows[0].partitions, rows[0].znodes) == (1, 2)
     assert find_inactive_groups([replace(old, unreadable=("x",))], NOW, 0)[0].action == "keep"
+    (row,) = find_inactive_groups([old], NOW, 0, in_kafka={"old": ZkgroupError("no answer")})
+    assert (row.action, names(row.note or "", "no answer")) == ("keep", True)
     later = tree("later", node("/consumers/later/offsets", age=-5))
     assert find_inactive_groups([later], NOW, 0)[0].action == "delete"
     (row,) = find_inactive_groups([later], NOW, 1)

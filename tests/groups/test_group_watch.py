@@ -14,9 +14,12 @@ from members import ReadMember, wait_for_rest
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, WatchingRegistry
-from zkgroup.errors import NotFoundError, UnreachableError
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot
+from zkgroup.groups.watch import group_watch
 from zkgroup.groups.watch.group_watch import GroupWatch
 from zkgroup.groups.watch.timeline import Event, WatchedGroup
 from zkgroup.protocol import znodes
@@ -261,3 +264,26 @@ def test_a_group_in_kafka(
             member.close()
             alone.until("member-left")
         seen.until("member-left")
+
+
+def test_a_group_in_kafka_goes_on_in_spite_of_brokers(kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent brokers end no watch that has begun, and what was known stays; then the group goes."""
+    there = GroupSnapshot("g", (), (GroupPartition("t", 0, kafka=KafkaOffset(5)),), frozenset(), in_zookeeper=False)
+    silent, gone = UnreachableError("no answer"), NotFoundError("no group")
+    answers: list[GroupSnapshot | ZkgroupError] = [there, silent, there, gone]
+
+    def read(*_: object, **__: object) -> GroupSnapshot:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, ZkgroupError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(group_watch, "read_group", read)
+    with GroupWatch("g", None, lambda _: kafka, interval=0.1, timeout=1.0, ages=True) as watch:
+        seen = Seen(watch, [])
+        kinds = [event.kind for event in seen.until("watching", "brokers-away", "brokers-back", "group-gone")]
+    assert kinds[:4] == ["watching", "brokers-away", "brokers-back", "group-gone"]
+    away = next(state for state in seen.states if state.kafka is not None)
+    assert away.partitions == seen.states[0].partitions
+    with GroupWatch("g", None, lambda _: kafka, interval=0.1, timeout=1.0) as late, pytest.raises(NotFoundError):
+        late.next(10.0)

@@ -17,16 +17,17 @@ from support import numbered
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_start
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.changes.inactive_groups import read_inactive_groups
+from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.snapshot_defects import incomplete_notes, ownership_defects, unreadable_ownership
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Failure
+from zkgroup.protocol.operations import OPEN, Children, Create, Delete, Ensure, Failure
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import produce
 
@@ -239,3 +240,19 @@ def test_a_state_is_one_word(
         "delete" if part in (None, "member", "owner") and not is_active else "keep",
         2 if is_active and part != "ids" else 0,
     )
+
+
+@pytest.mark.parametrize("part", ["ids", "owners", "owners/t", "zkgroup/export"])
+def test_what_may_be_active_is_not_changed(
+    part: str, app: Registry, registry: Registry, unique: Callable[[str], str]
+) -> None:
+    """Members, owners or an export that may not be seen may be there: refused, with the node."""
+    group = unique("hiding")
+    path, names_below = znodes.group(group), part.split("/")
+    app.write(Ensure(path))
+    for name in names_below:
+        path = f"{path}/{name}"
+        made = app.write(Create(path, b"", acl=CLOSED if path.endswith(f"/{part}") else OPEN))
+        assert not isinstance(made, Failure), made
+    with pytest.raises(RefusedError, match=rf"{path}\b"):
+        read_inactive_group(registry, group)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lines import names
 
-from zkgroup.groups.chart_axes import round_top, short_number, time_ticks
+from zkgroup.groups.chart_axes import round_top, short_number, time_ticks, utc_text
 from zkgroup.groups.monitoring.history_chart import history_chart
 from zkgroup.groups.monitoring.lag_history import HistoryPoint, Sample, columns_of, commits_per_minute, history_points
 from zkgroup.protocol.names import TopicPartition
@@ -85,6 +85,7 @@ def test_axes() -> None:
     ]  # fmt: skip
     assert [label for _, label in time_ticks(0, 24 * hours * 30, 10)][:2] == ["01-01", "01-04"]
     assert time_ticks(0, 7_000, 10)[-1] == (7_000, "00:00:07")
+    assert utc_text(10**18) == "?"
 
 
 @given(st.integers(0, 4_000_000_000_000), st.integers(1, 4_000_000_000_000), st.integers(2, 20))

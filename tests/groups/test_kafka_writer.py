@@ -13,11 +13,12 @@ from resets import TIMEOUT, Kept
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
+from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError, notices_of
 from zkgroup.groups.changes import kafka_writer
 from zkgroup.groups.changes.change_reports import WriteReport
-from zkgroup.groups.changes.kafka_writer import write_kafka_offsets
+from zkgroup.groups.changes.kafka_writer import remove_from_kafka, write_kafka_offsets
 from zkgroup.groups.changes.plan import GO_ON, StalePlanError
 from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.protocol.names import TopicPartition
@@ -135,3 +136,21 @@ def test_a_commit_that_is_interrupted(
     assert names(reported.message, 2, f"{topic}-0..1", 1, f"{topic}-2")
     assert reported.remedy == Remedy(GO_ON)
     assert kept.get(*keys) == [50, 50, 10]
+
+
+def test_a_deletion_whose_answer_is_lost(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said that it is not known, and how to see what is left."""
+    kept = Kept(registry, kafka, unique("unheard"), "kafka")
+    kept.put({P(topic, 0): 10})
+    planned = Coordinators(kafka, TIMEOUT).read_group(kept.group)
+
+    def lose(*_: object) -> None:
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(Coordinators, "delete", lose)
+    with pytest.raises(UnreachableError, match=rf"no answer.*\b{kept.group}\b") as caught:
+        remove_from_kafka(kafka, kept.group, planned, TIMEOUT)
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.commands == (("list-groups",),)

@@ -157,6 +157,13 @@ def test_the_newest_files_stay(tmp_path: Path) -> None:
     assert all(path.read_text() == "theirs" for path in theirs)
 
 
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """One error, which names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ZkgroupError, match=str(tmp_path / "file")):
+        Series(tmp_path / "file" / "below", "g", None).add("", 3)
+
+
 def test_a_file_of_the_future_does_not_push_out_the_newest(tmp_path: Path) -> None:
     """A clock that was set back: what is written now still counts as the newest."""
     (tmp_path / "g.2999-01-01T000000.000Z.txt").write_text("future")

@@ -433,3 +433,8 @@ def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
         write_atomically(str(tmp_path / "none" / "saved"), "x")
     with pytest.raises(ZkgroupError, match="/dev/full"):
         write_atomically("/dev/full", "x")
+
+
+def test_a_backup_is_no_file_of_offsets() -> None:
+    """It is put back by another option, which is named."""
+    assert names(refused('{"zkgroup_backup": 2, "change": {"offsets": []}}'), "saved", "--undo")

@@ -10,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import names
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
-from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.errors import UnreachableError, UsageError, VerificationError
+from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import SavedOffset
 from zkgroup.groups.changes.current_offsets import stores_with_offset
-from zkgroup.groups.changes.plan import OffsetChange
+from zkgroup.groups.changes.plan import OffsetChange, Plan
 from zkgroup.groups.changes.reset_plan import (
     Kind,
     Target,
     check_bounds,
     plan_reset,
     warn_of_new_in_kafka,
+    with_times,
 )
 from zkgroup.groups.changes.undo import describe_unrestored, find_moved, plan_undo
 from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store, StoredOffset, stores_of
@@ -28,6 +31,10 @@ from zkgroup.groups.partition_scope import parse_scope, ranges
 from zkgroup.protocol.names import TopicPartition
 
 KEY = TopicPartition("t", 0)
+
+
+def no_brokers() -> KafkaSettings:
+    raise UnreachableError("no answer")
 
 
 def stored(offset: int | None, error: str | None = None) -> StoredOffset:
@@ -126,6 +133,12 @@ def test_by_time(found: int | None, by_segments: bool, expected: int, noted: tup
     assert row.target == expected
     assert (row.note is None) == (noted is None)
     assert noted is None or names(row.note or "", *noted)
+
+
+def test_a_doubt_about_a_time_is_noted() -> None:
+    """It may be an earlier message than the first since then."""
+    row = plan(Target("time", 1), partition(50), times=TimeOffsets({KEY: 42}, False, {KEY: "for this reason"}))
+    assert (row.target, row.note) == (42, "for this reason")
 
 
 def test_both_stores() -> None:
@@ -241,6 +254,22 @@ def test_an_undo_writes_the_number_where_blanks_came_since() -> None:
     blank = {KEY: replace(partition(12), stored=StoredOffset(12, 1, 2, 3, 4, None, "blank", data=b"12 "))}
     (row,) = plan_undo([SavedOffset("zookeeper", KEY, 12, 10)], blank)
     assert (row.target, row.raw, row.moves) == (12, None, True)
+
+
+def test_an_undone_offset_is_verified_byte_by_byte() -> None:
+    """The same number is not enough where the node had more than that."""
+    row = OffsetChange("zookeeper", *KEY, None, None, raw=b"5 ")
+    applier = Applier(None, no_brokers, 1.0)
+    undo = Plan(command="reset-offsets", group="g", store="zookeeper", rows=(row,))
+    applier._compare(undo, [(row, 5, b"5 ")])
+    with pytest.raises(VerificationError, match=r"\bt-0\b"):
+        applier._compare(undo, [(row, 5, b"5")])
+
+
+def test_times_of_messages_that_cannot_be_read_are_left_out() -> None:
+    """They are shown, and nothing depends on them."""
+    row = plan(Target("offset", 50), partition(20))
+    assert with_times(Applier(None, no_brokers, 1.0), (row,), {KEY: partition(20)}) == (row,)
 
 
 def test_what_kafka_cannot_forget() -> None:

@@ -59,6 +59,13 @@ def test_a_rebalance() -> None:
     assert (path.get("d") or "").startswith("M500 16h500v16")
 
 
+def test_a_rebalance_that_goes_on_is_marked_to_the_end() -> None:
+    """The last state that there is may be in the middle of it."""
+    root = drawn([state(0, {0: "a@5"}, "a", 4), state(5000, {0: None}, "ab", 9), state(10_000, {0: None}, "ab", 9)])
+    (mark,) = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "mark"]
+    assert (mark.get("x"), mark.get("width")) == ("500", "500")
+
+
 @settings(max_examples=scaled(100))
 @given(
     st.lists(any_state(), min_size=1, max_size=6),

@@ -12,7 +12,7 @@ from plans import planned, snapshot
 from session_expiry import expire_session
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import find_misfits
 from zkgroup.groups.assignment.strategy_inference import VARIANTS
 from zkgroup.groups.assignment.trigger_rebalance import (
@@ -26,7 +26,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Create, Ensure, Failure
+from zkgroup.protocol.operations import Children, Code, Create, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -235,6 +235,17 @@ def test_a_group_that_went_meanwhile(registry: Registry, ours: Registry, unique:
     (groups,) = registry.read([Children(znodes.consumers())])
     assert isinstance(groups, tuple)
     assert group not in groups
+
+
+@pytest.mark.parametrize(("code", "error"), [(Code.NO_AUTH, ZkgroupError), (Code.CONNECTION_LOSS, UnreachableError)])
+def test_a_node_that_cannot_be_made(
+    code: Code, error: type[ZkgroupError], deaf: Deaf, ours: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody rebalances, and it is said why."""
+    monkeypatch.setattr(ours, "write", lambda op: Failure(code))
+    with pytest.raises(error, match=rf"{deaf.group}.*{code.value}") as caught:
+        trigger_rebalance(ours, deaf.group, a_judge(RANGE), timeout=2.0)
+    assert type(caught.value) is error
 
 
 def test_members_that_leave_meanwhile(deaf: Deaf, registry: Registry, ours: Registry) -> None:

@@ -198,6 +198,14 @@ def test_more_outcomes_than_asked_for() -> None:
     assert holder_sets(members, clashes, 1) == ([frozenset(members[::2])], True)
 
 
+def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found by then is there, and that there may be more."""
+    monkeypatch.setattr("zkgroup.groups.assignment.what_if._MAX_STEPS", 30)
+    members = [f"m{n:02}" for n in range(16)]
+    found, more = holder_sets(members, [(f"m{n:02}", f"m{n + 1:02}") for n in range(0, 16, 2)], 256)
+    assert (0 < len(found) < 256, more) == (True, True)
+
+
 def test_a_large_mix_comes_to_an_end() -> None:
     """Two hundred members, every second one of another release: as many outcomes as asked for, without delay."""
     group = scenario({f"m{n:03}": {"t": 1} for n in range(200)}, {"t": range(1000)})

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from guarded_changes import Build, Meddler, P, register, values
+from lines import names
 from tcp_proxy import TcpProxy
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.group_tree import read_tree, read_trees
 from zkgroup.groups.changes.node_removals import read_scope, unsubscribe_guard
 from zkgroup.groups.changes.plan import StalePlanError, ZnodeRemoval
@@ -271,6 +272,35 @@ def test_many_groups_go_at_one_go_each_checked_by_itself(
     assert [group for group in groups if exists(registry, group)] == [groups[7], groups[11]]
 
 
+@pytest.mark.parametrize("answer", [Failure(Code.NO_AUTH), UnreachableError("no answer")])
+def test_what_cannot_be_put_back_is_counted(
+    answer: Failure | UnreachableError, registry: Registry, second: Registry, make_group: Build,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """ZooKeeper refuses it, or is away: it is said how many nodes are gone, and why, or which."""
+    monkeypatch.setattr("zkgroup.groups.changes.znode_transactions.MAX_TRANSACTION_BYTES", 2 << 10)
+    group = make_group(many(50))
+
+    class Broken(Meddler):
+        def read(self, ops: Iterable[Op]) -> list[Result]:
+            asked = list(ops)
+            if not asked or not all(isinstance(op, Create) for op in asked):
+                return super().read(asked)
+            if isinstance(answer, UnreachableError):
+                raise answer
+            return [answer] * len(asked)
+
+    with (
+        Broken(registry.settings, lambda n: register(second, group) if n == 3 else None) as broken,
+        pytest.raises(GroupActiveError) as refused,
+    ):
+        remove_nodes(broken, ZnodeRemoval(read_tree(registry, group)))
+    gone = values(registry, group, *many(50)).count(None)
+    why = "no answer" if isinstance(answer, UnreachableError) else znodes.offset_topic(group, "t")
+    assert names(refused.value.message, gone)
+    assert why in refused.value.message
+
+
 # --- unsubscribing --------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +366,20 @@ def test_a_topic_that_somebody_reads_stays(
     with pytest.raises(RefusedError, match=facts.get(how, rf"\bm\b.*\b{topic}\b")):
         unsubscribe(registry, registry, group, topic)
     assert values(registry, group, P(topic, 0)) == [5]
+
+
+def test_a_topic_stays_while_an_export_runs(
+    registry: Registry, second: Registry, make_group: Build, reader: Callable[..., str]
+) -> None:
+    """It may read any topic: refused, though the members do not read this one."""
+    group = make_group({P("old", 0): 5})
+    reader(group, "live")
+    second.write(Ensure(znodes.export_state(group)))
+    assert not isinstance(second.write(Create(znodes.export_lock(group), b"", ephemeral=True)), Failure)
+    with pytest.raises(GroupActiveError) as refused:
+        unsubscribe(registry, registry, group, "old")
+    assert refused.value.exporting
+    assert values(registry, group, P("old", 0)) == [5]
 
 
 def test_a_filter_where_topics_may_not_be_listed(registry: Registry, second: Registry, make_group: Build) -> None:

@@ -15,7 +15,7 @@ from session_expiry import expire_session
 from tcp_proxy import TcpProxy
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefusedError
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.groups.changes.preconditions import GroupActiveError
@@ -25,10 +25,12 @@ from zkgroup.protocol.operations import (
     Acl,
     Acls,
     Children,
+    Code,
     Create,
     Delete,
     Ensure,
     Exists,
+    Failure,
     Get,
     GetAcl,
     Node,
@@ -182,6 +184,24 @@ def test_a_server_that_takes_smaller_requests(
         assert len(report.written) == 4_000
         assert meddler.transactions > 2
     assert set(values(registry, group, *partitions)) == {1}
+
+
+def test_a_transaction_that_is_always_refused(registry: Registry, make_group: Build) -> None:
+    """It is not tried for ever, though what is read again gives no reason; nothing is written."""
+    group = make_group({P("t", 0): 5})
+
+    class Refusing(Registry):
+        tried = 0
+
+        def transaction(self, ops: Sequence[object]) -> None:  # type: ignore[override]
+            self.tried += 1
+            raise TransactionRefusedError(0, znodes.ids(group), Failure(Code.BAD_VERSION, index=0))
+
+    with Refusing(registry.settings, 30.0) as refusing:
+        with pytest.raises(ZkgroupError, match="nothing was written"):
+            write_offsets(refusing, group, plan(registry, group, {P("t", 0): 1}))
+        assert refusing.tried == 6
+    assert values(registry, group, P("t", 0)) == [5]
 
 
 # --- access lists ---------------------------------------------------------------------------------------------------
