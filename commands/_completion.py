@@ -225,21 +225,17 @@ def _children(ctx: typer.Context, offered: list[str], path: str) -> None:
 def _groups(ctx: typer.Context, offered: list[str]) -> None:
     """Those in ZooKeeper, as soon as they are known, and those at the brokers."""
     from zkgroup.clients.kafka.group_coordinator import Coordinators
-    from zkgroup.clients.kafka.registered_brokers import Brokers
     from zkgroup.groups.snapshot.znode_reader import group_names
 
-    from ._context import bootstrap_brokers, connection, consumer_config, open_registry
+    from ._context import connection
+    from ._group_views import brokers_of, open_stores
 
     settings = connection(ctx, quiet=True, ask=False)
-    kafka = bootstrap_brokers(settings) if settings.bootstrap else None
-    if settings.zookeeper is not None:
-        with open_registry(settings) as registry:
+    with open_stores(settings, None) as (registry, _):
+        if registry is not None:
             offered.extend(group_names(registry))
-            config = consumer_config(ctx, settings).config
-            brokers = Brokers(registry.read, config.kafka, kafka, TIMEOUT, listener=config.listener)
-            kafka = brokers.settings()
-    if kafka is not None:
-        offered.extend(Coordinators(kafka, TIMEOUT).names().names)
+        kafka = brokers_of(settings, registry)()
+    offered.extend(Coordinators(kafka, TIMEOUT).names().names)
 
 
 def _within(seconds: float, collect: Callable[[list[str]], object]) -> list[str]:

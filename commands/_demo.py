@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -32,9 +37,9 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.processes import Process, wait_for
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
-from ._narrator import Narrator
 from ._output import format_rows
 from ._signals import StopRequest, Terminated
+from ._terminal_text import fit, folded
 
 if TYPE_CHECKING:
     from zkgroup.export.spark.readback import PartitionRows  # brings Spark
@@ -43,9 +48,68 @@ if TYPE_CHECKING:
 Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 
 
-def messages(ranges: Ranges) -> int:
-    """The number of messages in the ranges (of logs without gaps)."""
-    return sum(end - start for start, end in ranges.values())
+INDENT: Final = "   "
+#: Columns of a line at most.
+MAX_WIDTH: Final = 96
+
+
+class _Pipe(Console):
+    """A console that raises for a closed pipe: Rich would end the process with another exit code."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again, so that callers can clean up."""
+        raise
+
+
+class Narrator:
+    """Prints steps, their commands and their results: colours and a spinner on a terminal, plain lines elsewhere. Rich
+    honours ``NO_COLOR``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = _Pipe(file=stream, highlight=False, markup=False, emoji=False)
+        self._steps = 0
+        # A pipe has no width.
+        self._columns = shutil.get_terminal_size().columns if self._console.is_terminal else sys.maxsize
+
+    def title(self, text: str) -> None:
+        self._print(text, "bold")
+
+    def step(self, text: str) -> None:
+        self._steps += 1
+        self._print("")
+        self._print(self._folded(text, f"{self._steps}. ", INDENT), "bold cyan")
+
+    def say(self, text: str, *, indent: str = INDENT) -> None:
+        """Print text, wrapped."""
+        self._print(self._folded(text, indent, indent))
+
+    def command(self, line: str, prompt: str = "$") -> None:
+        """Print a command, on one line, so that it can be copied."""
+        self._print(f"{INDENT}{prompt} {line}", "bold")
+
+    def output(self, text: str) -> None:
+        """Print a command's output. A narrow terminal cuts long lines."""
+        for line in text.splitlines():
+            self._print(fit(INDENT + line, self._columns).rstrip())
+
+    def check(self, text: str, mark: str = "✓", style: str = "bold green") -> None:
+        """Print a result, behind a mark."""
+        found = Text(self._folded(text, f"{INDENT}{mark} ", f"{INDENT}  "))
+        found.stylize(style, 0, len(INDENT) + len(mark))
+        self._console.print(found, soft_wrap=True)
+
+    def failed(self, text: str) -> None:
+        self.check(text, "✗", "bold red")
+
+    def waiting(self, text: str) -> Status:
+        """A spinner beside the text, as long as it is entered."""
+        return self._console.status(Text(text, style="dim"), spinner="dots")
+
+    def _folded(self, text: str, first: str, rest: str) -> str:
+        return folded(text, min(self._columns, MAX_WIDTH), first, rest)
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style), soft_wrap=True)
 
 
 def parse_printed(lines: Iterable[bytes]) -> list[tuple[TopicPartition, int]]:
@@ -54,26 +118,11 @@ def parse_printed(lines: Iterable[bytes]) -> list[tuple[TopicPartition, int]]:
     return [(TopicPartition(topic.decode(), int(number)), int(offset)) for topic, number, offset, _ in parts]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingCheck:
-    """Counts of a group's messages: expected, never read, read more than once, and read but not expected."""
-
-    expected: int
-    missing: int
-    repeated: int
-    foreign: int
-
-
-def check_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> ReadingCheck:
-    """Compare the printed messages of all members with the expected ones."""
+def check_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> tuple[int, int, int]:
+    """How many messages the members never read, read more than once, and read that were not expected."""
     times = Counter(printed)
     wanted = {(partition, offset) for partition, (start, end) in expected.items() for offset in range(start, end)}
-    return ReadingCheck(
-        expected=len(wanted),
-        missing=len(wanted - times.keys()),
-        repeated=sum(1 for count in times.values() if count > 1),
-        foreign=len(times.keys() - wanted),
-    )
+    return len(wanted - times.keys()), sum(count > 1 for count in times.values()), len(times.keys() - wanted)
 
 
 def export_defects(expected: Ranges, found: Mapping[TopicPartition, PartitionRows]) -> list[str]:
@@ -163,7 +212,7 @@ COMMAND: Final = 180.0
 BUSY: Final = "is the machine very busy? try again"
 
 
-def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: str = DEFAULT_RELEASE) -> None:
+def run_demo(*, keep: bool, name: str, total: int, kafka: str) -> None:
     """Run the demo, in about a minute, with ``total`` messages on brokers of release ``kafka``.
 
     With ``keep`` the sandbox is left running unless the demo fails. Raises ``VerificationError`` if a check fails.
@@ -174,7 +223,7 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
     # Members would inherit an ignored SIGINT, and one of them is ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    began = time.monotonic()
+    began, narrator = time.monotonic(), Narrator(sys.stdout)
     narrator.title("One consumer group, three members of two kinds, and its messages in Parquet")
     narrator.say(
         "Everything is real, and runs on this machine alone: a ZooKeeper, a Kafka broker, Kafka's own consumer, "
@@ -302,19 +351,18 @@ class Demo:
             for name in tuple(self._members):
                 self._leave(name)
         printed = [message for member in self._gone for message in parse_printed(member.lines())]
-        reading = check_reading(self._ranges(), printed)
-        if reading.missing or reading.foreign:
+        missing, repeated, foreign = check_reading(self._ranges(), printed)
+        if missing or foreign:
             self._wrong(
-                f"of {reading.expected:,} messages {reading.missing:,} were not read, and {reading.foreign:,} read "
-                "that nobody had sent"
+                f"of {self._sent:,} messages {missing:,} were not read, and {foreign:,} read that nobody had sent"
             )
-        if reading.repeated:
+        if repeated:
             self._narrator.check(
-                f"all {reading.expected:,} messages were read, {reading.repeated:,} of them twice: a group promises "
-                "each at least once, and a member that gives up a partition may have read what it had not committed"
+                f"all {self._sent:,} messages were read, {repeated:,} of them twice: a group promises each at least "
+                "once, and a member that gives up a partition may have read what it had not committed"
             )
         else:
-            self._narrator.check(f"all {reading.expected:,} messages were read, each exactly once")
+            self._narrator.check(f"all {self._sent:,} messages were read, each exactly once")
 
     def _export(self) -> None:
         read = self._ranges()
@@ -396,8 +444,8 @@ class Demo:
         partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
         logs = log_offsets(self._kafka(), partitions, 10.0)
         found = {partition: (log.start, log.end) for partition, log in logs.items() if isinstance(log, LogRange)}
-        if messages(found) != self._sent:
-            raise ZkgroupError(f"the broker has {messages(found)} messages, but {self._sent} were sent")
+        if (count := sum(end - start for start, end in found.values())) != self._sent:
+            raise ZkgroupError(f"the broker has {count} messages, but {self._sent} were sent")
         return found
 
     def _start(self, name: str, *arguments: str) -> None:

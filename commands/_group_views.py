@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -27,6 +29,7 @@ from ._terminal_text import MAX_LINE, escape, folded, one_line
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.kafka.registered_brokers import Brokers
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.findings.finding_kinds import Finding, Severity
     from zkgroup.groups.findings.inspection import Inspection
@@ -60,19 +63,22 @@ BehindOption: TypeAlias = Annotated[
 SHOWN_TOPICS = 10
 
 
-def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Callable[[], KafkaSettings]:
-    """A function that finds the brokers: those of ``--bootstrap-server``, else the registered ones."""
+def brokers_of(
+    settings: ConnectionSettings, registry: Registry | None, silent: int = logging.WARNING
+) -> Callable[[], KafkaSettings]:
+    """A function that finds the brokers: those of ``--bootstrap-server``, else the registered ones. ``silent``: the
+    level at which those are logged that do not answer."""
+    if settings.bootstrap or registry is None:
+        return lambda: bootstrap_brokers(settings)
 
-    def find() -> KafkaSettings:
-        from zkgroup.clients.kafka.registered_brokers import (
-            Brokers,  # confluent-kafka: 60 ms that not every command needs
-        )
+    @cache
+    def registered() -> Brokers:
+        from zkgroup.clients.kafka.registered_brokers import Brokers  # confluent-kafka: 60 ms
 
-        if settings.bootstrap or registry is None:
-            return bootstrap_brokers(settings)
-        return Brokers(registry.read, settings.kafka, listener=settings.listener).settings()
+        kafka, listener, timeout = settings.kafka, settings.listener, settings.timeout
+        return Brokers(registry.read, kafka, timeout=timeout, listener=listener, silent_level=silent)
 
-    return find
+    return lambda: registered().settings()
 
 
 @contextmanager

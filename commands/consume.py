@@ -235,8 +235,7 @@ def consume(
         from zkgroup.connector import parse_start
         from zkgroup.protocol.znodes import is_escaped_twice
 
-        from ._consumption import Consumption, consume_plainly
-        from ._member_consumption import consume_as_member
+        from ._consumption import Consumption, consume_as_member, consume_plainly
 
     log.info("messages are read by the %s reader", reader_in_use() if wanted is None else "Python")
 
@@ -256,6 +255,7 @@ def consume(
     unread = AT_END.format(" where the group has no offset" if member else "") if at_end and sys.stderr.isatty() else ""
     sink = Sink(descriptor, formatter, limit=max_messages, wanted=wanted)
     timeout = None if timeout_ms is None else timeout_ms / 1000
+    settings = dataclasses.replace(settings, kafka=config.kafka)  # without what a membership alone has
     asked = Consumption(settings, config, subscription, start, sink, timeout, until_end, unread)
     try:
         if member:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -15,13 +15,10 @@ import typer
 from zkgroup.errors import Notice, Remedy, UsageError
 from zkgroup.export.model.choices import OnMismatch, TableKind
 
-from ._completion import (
-    complete_group,
-    complete_topic,
-    complete_words,
-)
-from ._context import bootstrap_brokers, connection, consumer_config, open_registry, show_command, warn
+from ._completion import complete_group, complete_topic, complete_words
+from ._context import connection, consumer_config, open_registry, show_command, warn
 from ._export_reports import ProgressBar, show_destination, show_status
+from ._group_views import brokers_of
 from ._output import print_rows
 from ._shared_options import (
     FormatOption,
@@ -236,8 +233,6 @@ def export(
         return
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
-    from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.clients.kafka.registered_brokers import Brokers
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.planning.export_request import parse_bound
     from zkgroup.export.planning.mismatch import MismatchError
@@ -290,12 +285,7 @@ def export(
         properties["isolation.level"] = isolation
     line = ProgressBar(shown=rewrites(sys.stderr) and not ctx.ensure_object(GlobalOptions).quiet)
     with open_registry(settings) as registry:
-        brokers: Callable[[], KafkaSettings]
-        if settings.bootstrap:
-            given = replace(bootstrap_brokers(settings), properties=properties)
-            brokers = lambda: given  # noqa: E731
-        else:
-            brokers = Brokers(registry.read, properties, listener=settings.listener).settings
+        brokers = brokers_of(replace(settings, kafka=properties), registry)
 
         def say(warning: Notice) -> None:
             line.clear()

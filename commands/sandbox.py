@@ -437,7 +437,6 @@ def demo(
     zkgroup sandbox demo --keep --messages 100000
     """
     from ._demo import run_demo
-    from ._narrator import Narrator
 
     name = name or ("default" if keep else f"demo-{os.getpid()}")
-    run_demo(Narrator(), keep=keep, name=name, total=total, kafka=kafka)
+    run_demo(keep=keep, name=name, total=total, kafka=kafka)
