@@ -17,9 +17,8 @@ from zkgroup.config import ConnectionSettings, load_consumer_config, resolve_con
 from zkgroup.config.consumer_config import LoadedConfig
 from zkgroup.config.settings_table import SETTINGS
 from zkgroup.errors import UsageError
-from zkgroup.text import Command
 
-from ._error_output import Message, render, render_command, say
+from ._error_output import Message, render, say
 from ._shared_options import GlobalOptions
 from ._signals import before_start
 from ._terminal_text import one_line, rewrites
@@ -70,12 +69,6 @@ def warn(ctx: typer.Context, warnings: Iterable[Message]) -> None:
     if not given.quiet:
         for warning in warnings:
             say(render(warning, given), kind="warning")
-
-
-def show_command(ctx: typer.Context, what: str, command: Command) -> None:
-    """Show on stderr a command that can be pasted, on a line of its own, below what it does."""
-    say(what)
-    sys.stderr.write(f"    {render_command(command, ctx.ensure_object(GlobalOptions))}\n")
 
 
 def done(ctx: typer.Context, what: Message) -> None:

@@ -16,16 +16,15 @@ from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 from zkgroup.commands import (
     _assignment_view,
-    _export_reports,
     _group_changes,
     _history,
-    _migrations,
     _watch,
     config,
     delete_group,
     export,
     inspect_group,
     list_groups,
+    migrate_group,
     offsets,
     owners,
     release_owners,
@@ -192,9 +191,9 @@ def outputs() -> dict[str, Any]:
         **dict.fromkeys(("current", "target", "change", "log_start", "log_end"), int | None),
         "note": str | None,
     }
-    many = dict.fromkeys(_migrations.GROUP_COLUMNS, int | None) | {
+    many = dict.fromkeys(migrate_group.GROUP_COLUMNS, int | None) | {
         "group": str,
-        "state": _migrations.State,
+        "state": migrate_group.State,
         "note": str | None,
     }
     candidates = [row(CandidateGroup, delete_group.CANDIDATE_COLUMNS)]
@@ -240,9 +239,9 @@ def outputs() -> dict[str, Any]:
         "delete-group --pattern": candidates,
         "delete-group --undo": candidates,
         "export": [row(PartitionSummary, (*export.COLUMNS, "table"), optional=("table",))],
-        "export --history": [row(RunRow, _export_reports.HISTORY)],
-        "export --status": [row(StatusRow, (*_export_reports.STATUS, "advice"), advice=str)],
-        "export --verify": [row(VerifyRow, _export_reports.VERIFY)],
+        "export --history": [row(RunRow, export.HISTORY)],
+        "export --status": [row(StatusRow, (*export.STATUS, "advice"), advice=str)],
+        "export --verify": [row(VerifyRow, export.VERIFY)],
         "inspect-group": inspected,
         "inspect-group --all": [inspected],
         "inspect-group --check": checked,

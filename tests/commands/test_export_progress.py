@@ -9,7 +9,7 @@ from screen import Screen
 
 SHOWN = """
 import sys
-from zkgroup.commands._export_reports import ProgressBar
+from zkgroup.commands.export import ProgressBar
 from zkgroup.export.run.run_export import Progress
 bar = ProgressBar(shown=True)
 bar.show(Progress("exporting", 23_456_789, 123_456_789, 1_234_000_000))

@@ -27,8 +27,8 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
 from zkgroup.commands._context import cluster_connection
 from zkgroup.commands._error_output import render
-from zkgroup.commands._migrations import errors_of
 from zkgroup.commands._shared_options import GlobalOptions
+from zkgroup.commands.migrate_group import errors_of
 from zkgroup.errors import RefusedError, Remedy
 from zkgroup.groups.changes.migration import describe_retention
 from zkgroup.protocol import znodes
