@@ -43,7 +43,6 @@ class _Titled:
     help: str | None
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the paragraphs, then the examples, one per line."""
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
         words = [paragraph for paragraph in paragraphs if not paragraph.startswith("\b")]
         formatter.write_paragraph()
@@ -58,13 +57,6 @@ class _Titled:
 class ZkCommand(_Titled, TyperCommand):
     """A command with ``-v`` and ``--quiet``; its help groups the options by what they are for."""
 
-    def __init__(self, name: str | None, *, params: list[Any] | None = None, **settings: Any) -> None:
-        super().__init__(name, params=[*(params or []), *self.shared_parameters()], **settings)
-
-    def shared_parameters(self) -> Sequence[Any]:
-        """The parameters that are added to the command's own ones."""
-        return logging_parameters()
-
     def invoke(self, ctx: Any) -> Any:
         """Run the command. An int that it returns is the exit code."""
         configure_logging(ctx.ensure_object(GlobalOptions))
@@ -77,16 +69,7 @@ class ZkCommand(_Titled, TyperCommand):
         return [piece[1:-1] if piece[:1] + piece[-1:] == "{}" else piece for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, the command's own options, then the shared ones."""
         write_sections(self, ctx, formatter)
-
-
-class ConnectedCommand(ZkCommand):
-    """A command that takes the connection options."""
-
-    def shared_parameters(self) -> Sequence[Any]:
-        """The connection options, then those for messages."""
-        return [*connection_parameters(), *logging_parameters()]
 
 
 def help_sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
@@ -142,14 +125,12 @@ class ZkGroup(SubGroup):
         return [lazy.name for lazy in self.table]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a command by its name or an alias."""
         for lazy in self.table:
             if cmd_name == lazy.name or cmd_name in lazy.aliases:
                 return load(lazy)
         return None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The commands, then the options."""
         with formatter.section("Commands"):
             formatter.write_dl(self.command_lines())
         aliases = [f"{', '.join(lazy.aliases)} ({lazy.name})" for lazy in self.table if lazy.aliases]
@@ -175,7 +156,7 @@ class ZkGroup(SubGroup):
         standalone_mode: bool = True,
         windows_expand_args: bool = True,
         **extra: Any,
-    ) -> Any:  # the command's own value where not standalone
+    ) -> Any:
         """Parse and run the command, and end the process with the exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
         given = GlobalOptions()
@@ -188,8 +169,6 @@ class ZkGroup(SubGroup):
             with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
                 return self.invoke(ctx)
 
-        if not standalone_mode:
-            return work()
         failed = print_unknown if is_check(arguments) else None
         sys.exit(exit_code_for(work, given, settled=end_by_signals, failed=failed))
 
@@ -200,16 +179,19 @@ def load(lazy: Lazy) -> Any:
     name = lazy.name.replace("-", "_")
     module = importlib.import_module(f"{__package__}.{name}")
     found = getattr(module, "app", None) or getattr(module, name)
-    cls = ConnectedCommand if lazy.connects else ZkCommand
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = None
         for info in found.registered_commands:
-            info.cls = cls
+            info.cls = ZkCommand
         found.info.cls = SubGroup
         command = typer.main.get_group(found)
+        commands = list(command.commands.values())
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(lazy.name, cls=cls)(found)
+        app.command(lazy.name, cls=ZkCommand)(found)
         command = typer.main.get_command(app)  # type: ignore[assignment]
+        commands = [command]
+    for one in commands:
+        one.params += [*(connection_parameters() if lazy.connects else ()), *logging_parameters()]
     command.name = lazy.name
     return command

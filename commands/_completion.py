@@ -161,7 +161,6 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_words(*words: str) -> Callable[[str], list[str]]:
-    """A completion by these words."""
     return lambda incomplete: _safe(words, incomplete)
 
 
@@ -185,31 +184,27 @@ def complete_member(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_cluster(incomplete: str) -> list[str]:
     """Profiles of ``config.toml``, and the sandboxes."""
     from zkgroup.config.profiles import config_file, read_profiles
+    from zkgroup.sandbox.sandbox_state import sandbox_names
 
     try:
         path, must_exist = config_file(os.environ)
         known = list(read_profiles(path, must_exist=must_exist))
     except ZkgroupError:
         known = []
-    return _safe([*known, "sandbox", *(f"sandbox:{name}" for name in _sandboxes() if name != "default")], incomplete)
+    return _safe([*known, "sandbox", *(f"sandbox:{name}" for name in sandbox_names() if name != "default")], incomplete)
 
 
 def complete_sandbox(incomplete: str) -> list[str]:
     """Sandboxes that have left a trace."""
-    return _safe(_sandboxes(), incomplete)
+    from zkgroup.sandbox.sandbox_state import sandbox_names
+
+    return _safe(sandbox_names(), incomplete)
 
 
 def complete_release(incomplete: str) -> list[str]:
-    """Releases of Kafka that a sandbox can run."""
     from zkgroup.sandbox.kafka_releases import RELEASES
 
     return _safe(RELEASES, incomplete)
-
-
-def _sandboxes() -> list[str]:
-    from zkgroup.sandbox.sandbox_state import sandbox_names
-
-    return sandbox_names()
 
 
 def _children(ctx: typer.Context, offered: list[str], path: str) -> None:

@@ -323,9 +323,8 @@ def _kafka_member(
 
 def _report(group: str, rebalance: Rebalance, in_zookeeper: frozenset[str], report: Callable[[str], None]) -> None:
     """Report a step. ``in_zookeeper``: topics of which the group of that name has offsets in ZooKeeper."""
-    share = f"{spans(rebalance.partitions)} ({counted(len(rebalance.partitions), 'partition')})"
-    if not rebalance.partitions:
-        share = "nothing"
+    count = len(rebalance.partitions)
+    share = f"{spans(rebalance.partitions)} ({counted(count, 'partition')})" if count else "nothing"
     match rebalance.kind:
         case "assigned":
             report(f"group {group}: assigned {share}, {rebalance.seconds:.1f} s after the rebalance began")

@@ -16,7 +16,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
@@ -28,7 +27,8 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import MissingExtraError, NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.export.stores.store import require
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol.names import TopicPartition
@@ -80,7 +80,6 @@ class Narrator:
         self._print(self._folded(text, f"{self._steps}. ", INDENT), "bold cyan")
 
     def say(self, text: str, *, indent: str = INDENT) -> None:
-        """Print text, wrapped."""
         self._print(self._folded(text, indent, indent))
 
     def command(self, line: str, prompt: str = "$") -> None:
@@ -93,7 +92,6 @@ class Narrator:
             self._print(fit(INDENT + line, self._columns).rstrip())
 
     def check(self, text: str, mark: str = "✓", style: str = "bold green") -> None:
-        """Print a result, behind a mark."""
         found = Text(self._folded(text, f"{INDENT}{mark} ", f"{INDENT}  "))
         found.stylize(style, 0, len(INDENT) + len(mark))
         self._console.print(found, soft_wrap=True)
@@ -148,16 +146,11 @@ class DemoCommand(Process):
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:
         super().__init__(name, sandbox.guard)
-        self.id = f"{GROUP}_{name}"
         self._words = shlex.join(arguments)
         self._output = folder / f"{name}.txt"
         self._errors = folder / f"{name}.log"
         command = ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
         self.spawn(command, folder=folder, log=self._errors, output=self._output)
-
-    def text(self) -> str:
-        """What it has printed so far."""
-        return self._output.read_text(encoding="utf-8")
 
     def lines(self) -> list[bytes]:
         """The whole lines that it has printed so far."""
@@ -167,12 +160,6 @@ class DemoCommand(Process):
         """Raise ``ZkgroupError`` if it has ended."""
         if not self.running:
             raise self._failure(f"ended with status {self.returncode}")
-
-    def interrupt(self) -> None:
-        """Interrupt it, and wait until it has left in order."""
-        self.check_alive()
-        self.signal(signal.SIGINT)
-        self.finish(LEAVE, 128 + signal.SIGINT)
 
     def finish(self, timeout: float, status: int = 0) -> None:
         """Wait until it ends, with ``status``. However we end, it ends."""
@@ -217,9 +204,7 @@ def run_demo(*, keep: bool, name: str, total: int, kafka: str) -> None:
 
     With ``keep`` the sandbox is left running unless the demo fails. Raises ``VerificationError`` if a check fails.
     """
-    for package in ("pyspark", "pyarrow"):
-        if find_spec(package) is None:
-            raise MissingExtraError("the demo", package, "all")
+    require("pyspark", "pyarrow", what="the demo", extra="all")
     # Members would inherit an ignored SIGINT, and one of them is ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -273,7 +258,6 @@ class Demo:
     # The steps
 
     def start_servers(self) -> None:
-        """Step 1."""
         self._narrator.step("A ZooKeeper and a Kafka broker are started")
         release = self._sandbox.release.version
         kafka = () if release == DEFAULT_RELEASE else ("--kafka", release)
@@ -287,7 +271,6 @@ class Demo:
         )
 
     def run_steps(self, registry: Registry) -> None:
-        """Steps 2 to the last."""
         try:
             self._fill(registry)
             self._join(registry)
@@ -403,7 +386,6 @@ class Demo:
         self._narrator.check(f"{GROUP} has {rows[GROUP]:,}: each message that the members had not read, exactly once")
 
     def invite(self) -> None:
-        """Suggest commands for the sandbox that was kept."""
         self._narrator.step("The sandbox runs on, to play with")
         zkgroup = f"zkgroup -c {self._cluster}"
         self._narrator.command("zkgroup sandbox status")
@@ -440,7 +422,6 @@ class Demo:
         self._batch += 1
 
     def _ranges(self) -> Ranges:
-        """The log of each partition."""
         partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
         logs = log_offsets(self._kafka(), partitions, 10.0)
         found = {partition: (log.start, log.end) for partition, log in logs.items() if isinstance(log, LogRange)}
@@ -453,12 +434,16 @@ class Demo:
         self._narrator.command(f"zkgroup {shlex.join(arguments)} > {name}.txt &")
 
     def _leave(self, name: str) -> None:
-        self._members[name].interrupt()
+        """Interrupt a member, and wait until it has left in order."""
+        member = self._members[name]
+        member.check_alive()
+        member.signal(signal.SIGINT)
+        member.finish(LEAVE, 128 + signal.SIGINT)
         self._gone.append(self._members.pop(name))
 
     def _settled(self, registry: Registry) -> None:
         """Wait until exactly our members own everything, then show it the way a user sees it."""
-        wanted = {member.id for member in self._members.values()}
+        wanted = {f"{GROUP}_{name}" for name in self._members}
         partitions = PARTITIONS * len(TOPICS)
 
         def is_settled() -> bool:
@@ -488,13 +473,12 @@ class Demo:
             wait_for(has_read, READ, "not all messages were read", BUSY)
 
     def _show(self, *arguments: str) -> None:
-        """Run a command, and show it with what it prints."""
         self._narrator.command(f"zkgroup {shlex.join(arguments)}")
         self._shown += 1
         command = DemoCommand(f".command-{self._shown}", arguments, self._folder, self._sandbox)
         with self._narrator.waiting("running"):
             command.finish(COMMAND)
-        self._narrator.output(command.text())
+        self._narrator.output(b"\n".join(command.lines()).decode())
 
     def _wrong(self, what: str) -> None:
         self._narrator.failed(what)

@@ -94,7 +94,7 @@ def _settle(error: BaseException, given: GlobalOptions) -> int:
         case typer.TyperException():
             say(_usage(error))
             return error.exit_code
-        case typer.Abort() | EOFError():
+        case EOFError():  # at a password
             say("aborted")
             return 1
         case Exception():
@@ -167,11 +167,8 @@ def _usage(error: typer.TyperException) -> str:
 def reader_is_gone(descriptor: int) -> bool:
     """Whether the reader of our stdout or stderr has closed it: not every broken pipe is one of these."""
     poll = select.poll()
-    try:
-        poll.register(descriptor, 0)
-        return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
-    except OSError:
-        return True
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
 
 
 def _ready_streams() -> None:
@@ -267,7 +264,6 @@ def render(message: Message, given: GlobalOptions) -> str:
 
 
 def render_command(command: Command, given: GlobalOptions) -> str:
-    """The command for a shell."""
     from . import COMMANDS
 
     connects = {lazy.name for lazy in COMMANDS if lazy.connects}

@@ -6,13 +6,13 @@ A command shows its plan as rows on stdout, and lets its ``Change`` apply it. Al
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 
@@ -88,9 +88,8 @@ class ChangeOptions:
     ] = None
 
 
-def with_change(*without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options of a change, but for those in ``without``, as its parameter ``options``."""
-    return with_options("options", ChangeOptions, *without)
+#: Gives a command the options of a change, but for those that are named, as its parameter ``options``.
+with_change = partial(with_options, "options", ChangeOptions)
 
 
 #: The warning where Kafka is changed.
@@ -177,7 +176,6 @@ class Change:
                 raise error
 
     def warn(self, warnings: Iterable[Message]) -> None:
-        """Print warnings."""
         warn(self.ctx, warnings)
 
     def examine(self, applier: Applier, *plans: Plan) -> None:
@@ -211,7 +209,6 @@ class Change:
         return True
 
     def write(self, applier: Applier, plan: Plan) -> None:
-        """Back up, write and verify."""
         with self.backed_up(applier.backup(plan)):
             with working(self.ctx, f"changing and verifying group {plan.group}"):
                 applier.write(plan)
@@ -238,7 +235,6 @@ class Change:
             raise
 
     def done(self, what: str) -> None:
-        """Print what was done, unless ``--quiet``."""
         done(self.ctx, what)
 
 

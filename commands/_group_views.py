@@ -98,43 +98,28 @@ def open_stores(
         yield registry, store
 
 
-def read_one_group(
+def read_snapshots(
     ctx: typer.Context,
-    group: str,
+    group: str | None,
     *,
-    store: Store = "both",
-    ages: bool | None = False,
-    settings: ConnectionSettings | None = None,
-) -> GroupSnapshot:
-    """One group, in ZooKeeper and in Kafka; ``ages`` as in ``read_group``; ``settings``: of the connection, where they
-    are resolved already. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
-    from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
-
-    disable_garbage_collection()
-    settings = settings or connection(ctx)
-    with working(ctx, f"reading group {group}"), open_stores(settings, None) as (registry, _):
-        brokers = brokers_of(settings, registry)
-        return read_group(registry, group, kafka=brokers, store=store, ages=ages, timeout=settings.timeout)
-
-
-def read_all_groups(
-    ctx: typer.Context,
-    *,
-    store: Store = "both",
-    ages: bool | None = False,
+    store: Store,
+    ages: bool | None,
     warned: list[str | Notice] | None = None,
     settings: ConnectionSettings | None = None,
 ) -> Sequence[GroupSnapshot]:
-    """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none;
-    ``ages`` as in ``read_groups``, ``settings`` as in ``read_one_group``. Raises ``ZkgroupError`` where ZooKeeper is
-    away."""
-    from zkgroup.groups.snapshot.group_reader import read_groups  # as above
+    """The group, in ZooKeeper and in Kafka; without one all groups, in the order of their names, with what concerns all
+    of them in ``warned``, even if there is none. ``ages`` as in ``read_group``; ``settings``: of the connection, where
+    they are resolved already. Raises ``ZkgroupError`` where there is no such group, or ZooKeeper is away."""
+    from zkgroup.groups.snapshot.group_reader import read_group, read_groups  # bring kazoo, which --help must not
 
     disable_garbage_collection()
     settings = settings or connection(ctx)
-    with working(ctx, "reading all groups"), open_stores(settings, None) as (registry, _):
-        brokers = brokers_of(settings, registry)
-        return read_groups(registry, kafka=brokers, store=store, ages=ages, timeout=settings.timeout, warned=warned)
+    what = "all groups" if group is None else f"group {group}"
+    with working(ctx, f"reading {what}"), open_stores(settings, None) as (registry, _):
+        brokers, timeout = brokers_of(settings, registry), settings.timeout
+        if group is not None:
+            return [read_group(registry, group, kafka=brokers, store=store, ages=ages, timeout=timeout)]
+        return read_groups(registry, kafka=brokers, store=store, ages=ages, timeout=timeout, warned=warned)
 
 
 def disable_garbage_collection() -> None:

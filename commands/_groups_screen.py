@@ -46,7 +46,7 @@ class GroupsPoller:
         self._settings = settings
         self._ages = ages
         self._interval = interval
-        self._found: SimpleQueue[Sequence[GroupSnapshot] | BaseException] = SimpleQueue()
+        self._found: SimpleQueue[Sequence[GroupSnapshot] | ZkgroupError] = SimpleQueue()
         self._is_closing = threading.Event()
         #: Called, on the thread, when there is something to take.
         self.news: Callable[[], object] = lambda: None
@@ -64,12 +64,9 @@ class GroupsPoller:
     def next_snapshots(self, timeout: float = 0.0) -> Sequence[GroupSnapshot] | ZkgroupError | None:
         """What was read, once; None where there is nothing new within ``timeout`` seconds."""
         try:
-            found = self._found.get(timeout=timeout)
+            return self._found.get(timeout=timeout)
         except Empty:
             return None
-        if isinstance(found, BaseException) and not isinstance(found, ZkgroupError):
-            raise found
-        return found
 
     def _run(self) -> None:
         from zkgroup.groups.snapshot.group_reader import read_groups  # brings kazoo, which --help must not
@@ -82,11 +79,10 @@ class GroupsPoller:
                         self._put(read_groups(registry, kafka=brokers, ages=self._ages, timeout=self._settings.timeout))
             except ZkgroupError as error:
                 self._put(error)
-            except BaseException as error:  # noqa: BLE001  # raised by next_snapshots()
-                self._put(error)
-                return
+            except Exception as error:  # noqa: BLE001  # the next reading may do without
+                self._put(ZkgroupError(str(error) or type(error).__name__))
 
-    def _put(self, found: Sequence[GroupSnapshot] | BaseException) -> None:
+    def _put(self, found: Sequence[GroupSnapshot] | ZkgroupError) -> None:
         """Hand this over, and wait for the next time."""
         self._found.put(found)
         self.news()

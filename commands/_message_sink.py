@@ -79,7 +79,6 @@ class Sink:
 
     @property
     def reader_gone(self) -> bool:
-        """Whether the reader of the output is gone."""
         return isinstance(self.error, BrokenPipeError) or reader_is_gone(self.descriptor)
 
     def wait(self, timeout: float) -> bool:

@@ -170,7 +170,6 @@ def default_history() -> Path:
 
 
 def history_cluster(ctx: typer.Context) -> str:
-    """The name of the cluster in the history."""
     settings = connection(ctx, quiet=True)
     if settings.zookeeper is None and settings.bootstrap:
         return ",".join(sorted(map(str, settings.bootstrap)))
@@ -299,7 +298,6 @@ def _object(one: GroupCheck) -> dict[str, Any]:
 
 
 def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
-    """Write the metrics to the file or to standard output."""
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
     from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.offset_files.offset_file import STDIO

@@ -142,7 +142,6 @@ def shown_age(age: MessageAge) -> str:
 
 
 def behind_columns(output: Output) -> tuple[Column | str, ...]:
-    """The columns of the lag in time."""
     if is_table(output):
         return (Column("behind", shown_age),)
     return ("lag_seconds", "lag_seconds_at_least") if has_objects(output) else ("lag_seconds",)
@@ -167,25 +166,24 @@ def print_rows(
         declared = [dataclasses.replace(c, convert=short_time) if c.convert is iso_utc else c for c in declared]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
-    if is_table(output) and terminal:
-        if output == "table":
-            room = shutil.get_terminal_size().columns
-            lines = iter(_fitted(list(values), names, () if layout.columns else spare, room))
-        else:
-            lines = _table_lines(list(values), names)
-        _print_rich_table(lines, stream, has_header=layout.has_header)
-        return
-    lines = format_rows(values, names, output)
+    if output == "table" and terminal:
+        room = shutil.get_terminal_size().columns
+        lines = iter(_fitted(list(values), names, () if layout.columns else spare, room))
+    else:
+        lines = format_rows(values, names, output)
     if not layout.has_header and not has_objects(output):
         next(lines)
+    if is_table(output) and terminal:
+        _print_rich_table(lines, stream, has_header=layout.has_header)
+        return
     for line in lines:
         with printing(stream):
             stream.write(escape_line(line, output) if terminal else line)
 
 
-def print_object(value: Mapping[str, Any], output: Output = "json", *, stream: TextIO | None = None) -> None:
-    """Print one object, in a format that has objects."""
-    stream = sys.stdout if stream is None else stream
+def print_object(value: Mapping[str, Any], output: Output) -> None:
+    """Print one object on stdout, in a format that has objects."""
+    stream = sys.stdout
     text = yaml_text(value) if output == "yaml" else json_text(value, indent=True) + "\n"
     with printing(stream):
         stream.write(escape_line(text, output) if stream.isatty() else text)
@@ -229,8 +227,8 @@ def format_rows(rows: Iterable[Sequence[Any]], names: Sequence[str], output: Out
 
 
 def json_text(value: object, *, indent: bool = False) -> str:
-    """A value as JSON text. Dataclasses become objects, times ISO 8601; lone surrogates are escaped."""
-    option = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z | (orjson.OPT_INDENT_2 if indent else 0)
+    """A value as JSON text. Dataclasses become objects; lone surrogates are escaped."""
+    option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     try:
         return orjson.dumps(value, option=option).decode()
     except orjson.JSONEncodeError:
@@ -336,8 +334,6 @@ def _plain(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, datetime):
-        return iso_utc(round(value.timestamp() * 1000)) or ""
     if isinstance(value, Mapping):
         return ",".join(f"{key}={_plain(item)}" for key, item in value.items())
     if isinstance(value, list | tuple | set | frozenset):
@@ -457,8 +453,6 @@ def _print_rich_table(lines: Iterable[str], stream: TextIO, *, has_header: bool)
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
     for number, line in enumerate(lines):
-        if number == 0 and not has_header:
-            continue
-        text = Text(line.rstrip(), style="bold" if number == 0 else "")
+        text = Text(line.rstrip(), style="bold" if number == 0 and has_header else "")
         text.highlight_regex(r"(?<!\S)-(?!\S)", "dim")  # missing values
         console.print(text, soft_wrap=True)

@@ -49,9 +49,6 @@ class GlobalOptions:
     quiet: bool = False
     answers: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def add(self, name: str, values: list[Any]) -> None:
-        self.values.setdefault(name, []).extend(values)
-
 
 def option(
     *names: str, help: str = "", metavar: str | None = None, panel: str | None = None, complete: Any = None, **more: Any
@@ -118,7 +115,6 @@ TopicsOption: TypeAlias = Annotated[
 
 @cache
 def connection_parameters() -> tuple[Any, ...]:
-    """The parameters for the connection options."""
 
     def declared() -> None: ...
 
@@ -168,7 +164,8 @@ def _completion(setting: Setting) -> Any:
 
 def _collect(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
     if param.name is not None and (value or value is False):
-        ctx.ensure_object(GlobalOptions).add(param.name, [value] if isinstance(value, bool) else list(value))
+        given = ctx.ensure_object(GlobalOptions).values.setdefault(param.name, [])
+        given += [value] if isinstance(value, bool) else value
     return value
 
 
@@ -244,7 +241,6 @@ def _parameters(declaration: Any) -> tuple[Any, ...]:
 
 @cache
 def logging_parameters() -> tuple[Any, ...]:
-    """The parameters for ``-v`` and ``--quiet``."""
     return _parameters(_declare_logging)
 
 
@@ -315,7 +311,6 @@ def registered(
 
 
 def is_given(ctx: typer.Context, name: str) -> bool:
-    """Whether the command line has this parameter."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -132,23 +132,19 @@ class StopRequest:
     def unless(self, work: Callable[[], T]) -> T:
         """Run ``work``, which needs no clean-up, on another thread: librdkafka blocks without handling signals. Raises
         ``Terminated`` as soon as a stop is requested; the thread ends with the process."""
-        from concurrent.futures import Future  # --help does not need it
+        from concurrent.futures import Future, wait  # --help does not need it
 
         future: Future[T] = Future()
-        over = threading.Event()
 
         def run() -> None:
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001  # raised by result(), in the caller's thread
                 future.set_exception(error)
-            finally:
-                over.set()
 
         threading.Thread(target=run, name="zkgroup-call", daemon=True).start()
-        ended = False
-        while not ended:
-            ended = over.wait(POLL)
-            if self.signum is not None:
-                raise Terminated(self.signum)
+        while not wait([future], POLL).done and self.signum is None:
+            pass
+        if self.signum is not None:
+            raise Terminated(self.signum)
         return future.result()

@@ -105,7 +105,7 @@ class View(FilteredView):
         super().__init__(SORTS, "lag")
         self.group = group
         self.is_inner = is_inner
-        self.state: WatchedGroup | None = None
+        self.state: WatchedGroup  # what was added last, which is before the first frame
         self.trends = LagTrends()
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.rebalancing_since: int | None = None
@@ -125,12 +125,10 @@ class View(FilteredView):
 
     def restart(self) -> None:
         """Drop the snapshots; order and filter stay."""
-        self.state, self.trends, self.rebalancing_since = None, LagTrends(), None
+        self.trends, self.rebalancing_since = LagTrends(), None
         self.events.clear()
 
     def rows(self) -> list[_Row]:
-        if self.state is None:
-            return []
         wanted = self.filter.lower()
         rows = [
             (key, p, self.trends.rates(key))
@@ -180,20 +178,17 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     """The screen: title, members, partitions, events, keys. At most ``lines`` lines."""
     body = lines - 1
     head = [*_title(view, columns, style), *_findings(view, columns, max(1, lines // 8), style)]
-    if view.state is None:
-        found = [*head, "", "waiting for the first state …"]
-    else:
-        events = _events(view, columns, max(2, min(8, lines // 4)), style)
-        members = _members(view, columns, max(1, min(len(view.state.members), (lines - 10) // 4)), style)
-        # Of little room partitions get theirs first: a blank line, their head, one of them, how many there are more.
-        if body - len(head) - len(members) - len(events) < _MIN_PARTITION_LINES:
-            members = []
-        if body - len(head) - len(events) < _MIN_PARTITION_LINES:
-            events = []
-        partitions = _partitions(view, columns, max(2, body - len(head) - len(members) - len(events)), style)
-        left = body - len(head) - len(members) - len(partitions)
-        last = _events(view, columns, left - 1, style) if left > _MIN_EVENT_LINES else []
-        found = [*head, *members, *partitions, *last]
+    events = _events(view, columns, max(2, min(8, lines // 4)), style)
+    members = _members(view, columns, max(1, min(len(view.state.members), (lines - 10) // 4)), style)
+    # Of little room partitions get theirs first: a blank line, their head, one of them, how many there are more.
+    if body - len(head) - len(members) - len(events) < _MIN_PARTITION_LINES:
+        members = []
+    if body - len(head) - len(events) < _MIN_PARTITION_LINES:
+        events = []
+    partitions = _partitions(view, columns, max(2, body - len(head) - len(members) - len(events)), style)
+    left = body - len(head) - len(members) - len(partitions)
+    last = _events(view, columns, left - 1, style) if left > _MIN_EVENT_LINES else []
+    found = [*head, *members, *partitions, *last]
     found = found[:body]
     return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
 
@@ -201,7 +196,7 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
 def _findings(view: View, columns: int, room: int, style: Style) -> list[str]:
     """What is wrong with the group, the worst first, in ``room`` lines at most; the last says how many more there
     are."""
-    found = view.state.findings if view.state is not None else ()
+    found = view.state.findings
     shown = found if len(found) <= room else found[: max(1, room - 1)]
     lines = [
         style.style(fit(f"{one.severity:<8}  {one_line(one.text)}", columns), OF_SEVERITY.get(one.severity, ""))
@@ -214,8 +209,6 @@ def _findings(view: View, columns: int, room: int, style: Style) -> list[str]:
 
 def _title(view: View, columns: int, style: Style) -> list[str]:
     state = view.state
-    if state is None:
-        return [style.style(fit(escape(view.group), columns), "title")]
     owned = sum(p.owner is not None for p in state.partitions.values())
     lag = lag_text(state.partitions.values())
     numbers = f"  {counted(len(state.members), 'member')}"
@@ -270,7 +263,6 @@ def _catch_up(state: WatchedGroup, rates: Rates) -> str:
 
 def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
     state = view.state
-    assert state is not None
     if not state.members:
         return []
     owned: dict[str, list[tuple[TopicPartition, WatchedPartition]]] = {name: [] for name in state.members}
@@ -308,7 +300,7 @@ def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
     course = "LAG OVER TIME"[-length:]
     heads = ["TOPIC", "PART", "COMMITTED", "LOG END", "LAG", "BEHIND", "IN/S", "OUT/S", course, "OWNER"]
     cells = [dict(zip(heads, _cells(view, row, length), strict=True)) for row in visible]
-    if view.state is None or not view.state.ages:
+    if not view.state.ages:
         heads.remove("BEHIND")
     lines = ["", *_table(cells, heads, columns, ("IN/S", "LOG END", "COMMITTED", course, "BEHIND"))]
     lines[1] = style.style(lines[1], "head")
@@ -328,7 +320,7 @@ def _out_of_sight(above: int, below: int) -> str:
 
 def _cells(view: View, row: _Row, length: int) -> tuple[Any, ...]:
     key, p, rates = row
-    age = view.state.ages.get(key) if view.state is not None else None
+    age = view.state.ages.get(key)
     behind = Figure(shown_age(age) if age is not None else "0 s" if p.lag == 0 else "-")
     course = Figure(sparkline(view.trends.lags(key), length))
     owner = None if p.owner is None else _short_name(p.owner, view.group)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.assignment.what_if import Choice, Scenario
     from zkgroup.protocol.znodes import Registration
 
-    from ._group_changes import Change
-
 WHAT_IF = "What if (all of these may be repeated)"
 
 
@@ -119,7 +117,7 @@ def assign(
     """
     kafka_version = kafka_version or compat
     changes = parse_changes(member or (), without or (), streams or (), partitions or (), mix or ())
-    if options.execute and (changes or options.dry_run):
+    if options.execute and (changes != Changes() or options.dry_run):
         what = "--dry-run" if options.dry_run else "an option that says what would be"
         raise UsageError(f"--execute and {what} exclude each other", "a group can only be made to rebalance as it is")
     from zkgroup.groups.assignment.assignment_plan import (  # these bring kazoo
@@ -151,7 +149,7 @@ def assign(
             )
             _check_harmless(start, base)
             if change.is_wanted(1):
-                _execute(ctx, change, registry, start, base, strategy, kafka_version, timeout, output)
+                _execute(ctx, registry, start, base, strategy, kafka_version, timeout, output)
             return
         scenario = change_members(start.scenario, changes, group)
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
@@ -201,7 +199,6 @@ def _check_harmless(start: PlanStart, base: Choice) -> None:
 
 def _execute(
     ctx: typer.Context,
-    change: Change,
     registry: Registry,
     start: PlanStart,
     base: Choice,
@@ -279,9 +276,6 @@ class Changes:
     streams: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     mix: dict[str, Choice] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.members or self.without or self.streams or self.partitions or self.mix)
 
 
 def parse_changes(

@@ -28,7 +28,6 @@ from ._signals import before_start
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.message_filter import Matcher, MessageFilter
-    from zkgroup.schemas.field_schema import FieldSchema
 
     from ._consumption import Subscription
 
@@ -189,11 +188,9 @@ def consume(
     value = parse_format("value", value_format, value_schema, needs_schema=True)
     visible = not raw and os.isatty(descriptor)
     formatter = _formatter(fmt, output, visible=visible)
-    schemas: tuple[FieldSchema | None, FieldSchema | None] = (None, None)
-    if key is not None or value is not None:
-        if fmt is not None:
-            raise UsageError("--format and a schema contradict each other", "give one of them")
-        schemas = read_schema("key", key, key_schema), read_schema("value", value, value_schema)
+    if fmt is not None and (key or value):
+        raise UsageError("--format and a schema contradict each other", "give one of them")
+    schemas = read_schema("key", key, key_schema), read_schema("value", value, value_schema)
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     wanted = _filter(filter_key or (), filter_value or (), filter_header or ())
@@ -202,10 +199,8 @@ def consume(
         registry = registry_of(settings, *schemas)
         if registry is not None and not topics:
             raise UsageError("--whitelist and --blacklist name no subjects of a registry", "name topics")
-        by_key, by_value = (
-            registered(name, schema, registry, topics or ())
-            for name, schema in zip(("key", "value"), schemas, strict=True)
-        )
+        by_key = registered("key", schemas[0], registry, topics or ())
+        by_value = registered("value", schemas[1], registry, topics or ())
         formatter = decoded_json_lines(by_key, by_value, visible=visible)
     if group:
         from zkgroup.protocol.names import validate_group_id

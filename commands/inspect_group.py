@@ -30,8 +30,7 @@ from ._group_views import (
     print_overview,
     print_summary,
     print_title,
-    read_all_groups,
-    read_one_group,
+    read_snapshots,
 )
 from ._html_report import ReportOption, report_page
 from ._monitoring import MonitoringOptions, catch_up, check, history_cluster, show_checks, write_metrics
@@ -64,7 +63,6 @@ from ._watch import WatchOptions, replay_recording, watch_group
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
-    from zkgroup.groups.group_model import Store
     from zkgroup.groups.monitoring.group_check import GroupCheck
     from zkgroup.groups.monitoring.lag_history import HistoryPoint
 
@@ -206,18 +204,14 @@ def inspect_group(
 
     warned: list[str | Notice] = []
 
-    def read_snapshots(ages: bool | None = False) -> dict[str, Any]:
-        asked: Store = store or "both"
-        if group is None:
-            warned.clear()
-            found = read_all_groups(ctx, store=asked, ages=ages, settings=settings, warned=warned)
-        else:
-            found = [read_one_group(ctx, group, store=asked, ages=ages, settings=settings)]
+    def read_now(ages: bool | None = False) -> dict[str, Any]:
+        warned.clear()
+        found = read_snapshots(ctx, group, store=store or "both", ages=ages, settings=settings, warned=warned)
         return {snapshot.group: snapshot for snapshot in found}
 
     earlier = {}
     if again is not None:
-        earlier = read_snapshots()
+        earlier = read_now()
         with working(ctx, f"reading again after {again:g} s"):
             time.sleep(again)
     if thresholds is not None and thresholds.in_time != (None, None):
@@ -226,7 +220,7 @@ def inspect_group(
         behind = False
 
     def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str | Notice]]:
-        snapshots = read_snapshots(behind)
+        snapshots = read_now(behind)
         found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
         if topic:
             check_topics(found[0].snapshot, topic)

@@ -14,7 +14,7 @@ from zkgroup.groups.group_choices import State
 from zkgroup.text import counted, is_matched
 
 from ._context import done, warn
-from ._group_views import BehindOption, StoreChoice, read_all_groups, shown_lag
+from ._group_views import BehindOption, StoreChoice, read_snapshots, shown_lag
 from ._output import Output, RowLayout, behind_columns, has_objects, is_table, print_rows, time_column
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
@@ -125,7 +125,7 @@ def list_groups(
     if interval is not None:
         raise UsageError("--interval without --watch", "give --watch, too")
     warned: list[str | Notice] = []
-    snapshots = read_all_groups(ctx, ages=behind, warned=warned)
+    snapshots = read_snapshots(ctx, None, store="both", ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
     shown, folded = select(snapshots, sort)
     print_groups(shown, sort, output, RowLayout.of(columns, no_header), folded=folded)

@@ -21,7 +21,7 @@ from ._group_views import (
     brokers_of,
     check_topics,
     open_stores,
-    read_one_group,
+    read_snapshots,
 )
 from ._monitoring import MetricsOption, write_metrics
 from ._output import SPARE, RowLayout, behind_columns, print_rows, time_column
@@ -103,13 +103,13 @@ def offsets(
     if save_to is not None:
         snapshot, shown = _save(ctx, group, scope, store, save_to, file_format, keep)
     else:
-        snapshot = read_one_group(ctx, group, store=store or "both", ages=behind)
+        (snapshot,) = read_snapshots(ctx, group, store=store or "both", ages=behind)
         shown = store or snapshot.store
     if metrics is not None:
         from zkgroup.groups.findings.inspection import inspect
 
-        whole = read_one_group(ctx, group, store=store or "both", ages=behind) if save_to is not None else snapshot
-        write_metrics(metrics, [inspect(whole, store=store)], None)
+        saved = read_snapshots(ctx, group, store=store or "both", ages=behind) if save_to is not None else [snapshot]
+        write_metrics(metrics, [inspect(whole, store=store) for whole in saved], None)
     if "-" in (save_to, metrics):
         warn(ctx, notes(snapshot, shown))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from zkgroup.errors import RefusedError, Remedy, UsageError
-from zkgroup.text import Command, counted
+from zkgroup.text import counted
 
 from ._group_changes import (
     ChangeOptions,
@@ -75,14 +75,9 @@ def rename_group(
                     applier.write(deletion)
             except RefusedError as error:
                 error.message += ", it is not deleted"
-                error.add_remedy(
-                    Remedy("copy the offsets that have moved, then rename it again", _copy_again(group, to))
-                )
+                ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
+                copying = ("copy-group", "--overwrite", "--execute", *ends, group, to)
+                error.add_remedy(Remedy("copy the offsets that have moved, then rename it again", copying))
                 raise
         copied = counted(sum(row.target is not None for row in copy.rows), "offset")
         change.done(f"group {group} is now {to}: {copied} copied and verified, {group} deleted")
-
-
-def _copy_again(group: str, to: str) -> Command:
-    ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
-    return "copy-group", "--overwrite", "--execute", *ends, group, to

@@ -72,7 +72,7 @@ def topics(
     if topic is None:
         layout = RowLayout.of(columns, no_header)
         if is_table(output):
-            shown = [{**asdict(row), "retention": _retention(row), "groups": len(row.groups)} for row in heads]
+            shown = [{**asdict(row), "retention": retention_text(row), "groups": len(row.groups)} for row in heads]
             print_rows(shown, (*HEAD, "retention", "groups"), output, spare=_SPARE, layout=layout)
         else:
             print_rows(heads, (*HEAD, *CONFIGS, "groups"), output, layout=layout)
@@ -118,7 +118,7 @@ def _read(
 
 
 def _print_topic(row: TopicRow, partitions: list[Any], groups: list[dict[str, Any]], output: Output) -> None:
-    head = {**asdict(row), "retention": _retention(row)}
+    head = {**asdict(row), "retention": retention_text(row)}
     print_rows([head], (*HEAD, "retention"), output, spare=_SPARE)
     print_title("partitions")
     print_rows(partitions, PARTITIONS, output, spare=SPARE)
@@ -133,7 +133,7 @@ def _group_rows(topic: str, snapshots: list[GroupSnapshot]) -> list[dict[str, An
     return [table_row(group_row(only_topics(snapshot, [topic]), snapshot.store)) for snapshot in snapshots]
 
 
-def _retention(row: TopicRow) -> str | None:
+def retention_text(row: TopicRow) -> str | None:
     """The retention in words; None where it is unknown."""
     if row.cleanup_policy == "compact":
         return "compact"

@@ -39,6 +39,8 @@ def version(
 
 def versions() -> dict[str, str | None]:
     """Name to version, None where it is not there. Only librdkafka, which alone knows its version, is loaded for it."""
+    from zkgroup.clients.kafka.client import libversion
+    from zkgroup.clients.kafka.native_reader import reader_in_use
     from zkgroup.java_runtime import find_java, java_release
 
     found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
@@ -47,7 +49,7 @@ def versions() -> dict[str, str | None]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
         if name == "confluent-kafka":
-            found |= _native_parts()
+            found |= {"librdkafka": str(libversion()[0]), "reader": reader_in_use()}
     try:
         return found | {"java": java_release(find_java())}
     except UsageError:
@@ -59,13 +61,3 @@ def summary() -> str:
     found = versions()
     shown_versions = [f"{name} {found[name]}" for name in SHOWN if found[name] is not None]
     return f"zkgroup {__version__}\n{', '.join(shown_versions)}"
-
-
-def _native_parts() -> dict[str, str | None]:
-    """Of librdkafka and the reader; a library that does not load is what a report is about."""
-    try:
-        from zkgroup.clients.kafka.client import libversion
-        from zkgroup.clients.kafka.native_reader import reader_in_use
-    except ImportError:
-        return {"librdkafka": None, "reader": None}
-    return {"librdkafka": str(libversion()[0]), "reader": reader_in_use()}

@@ -25,6 +25,14 @@ from zkgroup.sandbox.local_cluster import Sandbox
     [
         (("reset-offsets", "g", "--topic", "t", "--to-earliest", "--export", "--output", "json"), "--export"),
         (("delete-group", "g", "--backup", "-"), "--backup"),
+        (("delete-group", "--undo", "FILE", "--topic", "t"), "--undo"),
+        (("rename-group", "g", "g"), "g"),
+        (("migrate-group", "--pattern", "g*", "--topic", "t", "--to", "kafka"), "--topic"),
+        (("migrate-group", "g", "--to", "kafka", "--topic-map", "t=u"), "--topic-map"),
+        (("migrate-group", "--all", "--to", "kafka", "--backup", "FILE"), "--backup"),
+        (("offsets", "g", "--save", "-", "--metrics", "-"), "--save"),
+        (("topics", "t", "--columns", "topic"), "--columns"),
+        (("consume", "t", "--from-beginning", "--offset", "3"), "--offset"),
     ],
 )
 def test_what_no_command_can_do(args: tuple[str, ...], option: str) -> None:

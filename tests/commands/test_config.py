@@ -153,3 +153,10 @@ def test_commands_in_messages_can_be_pasted() -> None:
     check, given = Checked("prod", "zookeeper", "wrong", [error]), GlobalOptions({"zookeeper": ["h:1/c"]})
     assert row_of(check, GlobalOptions(), by_profile=True)["message"].endswith(": zkgroup -c prod list-groups")
     assert row_of(check, given, by_profile=False)["message"].endswith(": zkgroup -z h:1/c list-groups")
+
+
+def test_a_cluster_of_which_only_brokers_are_named() -> None:
+    """Nothing is said against a ZooKeeper that is not named; the brokers are asked all the same."""
+    done = run("config", "check", "--bootstrap-server", "127.0.0.1:1", "--connect-timeout", "1", "--output", "json")
+    found = {row["what"]: row["state"] for row in json.loads(done.stdout)}
+    assert (done.returncode, found) == (6, {"settings": "ok", "zookeeper": "unknown", "brokers": "wrong"})

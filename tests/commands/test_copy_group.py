@@ -13,6 +13,7 @@ from cli import run
 from group_nodes import joined
 from guarded_changes import Build, P, register, values
 from lines import names
+from screen import Screen
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
@@ -187,6 +188,10 @@ def test_a_protected_cluster_asks(
     assert result.returncode == 5
     assert names(result.stderr, "prod", f"--confirm {other}")
     assert values(registry, other, P("t", 0)) == [None]
+    with Screen(*args, "--execute", env=env, columns=200) as screen:
+        screen.until(lambda text: f"prod is protected: type {other}" in text)
+        screen.press(f"{group}\n")
+        assert screen.wait() == 5
     for wrong in ("prod", group, ""):
         assert run(*args, "--execute", "--confirm", wrong, env=env).returncode == 5
     assert values(registry, other, P("t", 0)) == [None]

@@ -18,6 +18,7 @@ from zkgroup.commands._history import history_lines
 from zkgroup.commands._terminal_text import width
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.monitoring.lag_history import HistoryPoint, LagHistory
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 
 #: A port where nothing listens.
@@ -103,6 +104,13 @@ def test_lines_of_any_width(columns: int) -> None:
     assert re.search(r"[^ ] {5,}[^ ]", bars[4][8:]), "fifty hours without a snapshot"
 
 
+def test_offsets_that_went_back_are_said() -> None:
+    """How often, and when the last time was."""
+    points = [HistoryPoint(at * HOUR, 1, 9, 0, set_back=(TopicPartition("t", 0),) * (at > 1)) for at in range(6)]
+    *_, last = history_lines(points, "g", 80)
+    assert names(last[0][0], 1, "1970-01-01 05:00")
+
+
 def test_what_has_no_history(history: Path, tmp_path: Path) -> None:
     """One line: which file, which group, which cluster, and what keeps a history. Nothing is created."""
     args = ("--history", "-z", NOWHERE, "--history-file")
@@ -114,6 +122,8 @@ def test_what_has_no_history(history: Path, tmp_path: Path) -> None:
     assert done.returncode == 4
     assert names(done.stderr, nothing, f"zkgroup -z {NOWHERE} inspect-group other --check")
     assert not nothing.exists()
+    done = run("inspect-group", "g", "--history", "--history-file", str(history), "--bootstrap-server", "b:2,a:1")
+    assert (done.returncode, names(done.stderr, history, "g", "a:1,b:2")) == (4, True)
 
 
 @pytest.mark.parametrize("more", [["--check"], ["--watch"], ["--all"], ["--section", "members"], ["--verify"]])

@@ -11,7 +11,6 @@ import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -95,20 +94,12 @@ def test_no_rows(output: Output, text: str) -> None:
     assert shown([], ["a", "b"], output) == text
 
 
-def test_lists_mappings_and_times() -> None:
-    """Lists are commas, mappings key=value in a cell; JSON keeps them. Times are UTC."""
-    row = {"l": ["a", "b"], "m": {"t": 2}, "d": datetime(2020, 1, 2, 3, 4, 5, 6000, UTC), "f": 0.5, "e": ""}
-    assert shown([row], list(row), "table").splitlines()[1].split() == [
-        "a,b",
-        "t=2",
-        "2020-01-02T03:04:05.006Z",
-        "0.5",
-        "-",
-    ]
-    assert shown([row], list(row), "csv").splitlines()[1] == '"a,b",t=2,2020-01-02T03:04:05.006Z,0.5,'
-    assert json.loads(shown([row], ["l", "m", "f", "e"], "json")) == [
-        {"l": ["a", "b"], "m": {"t": 2}, "f": 0.5, "e": ""}
-    ]
+def test_lists_and_mappings() -> None:
+    """Lists are commas, mappings key=value in a cell; JSON keeps them."""
+    row = {"l": ["a", "b"], "m": {"t": 2}, "f": 0.5, "e": ""}
+    assert shown([row], list(row), "table").splitlines()[1].split() == ["a,b", "t=2", "0.5", "-"]
+    assert shown([row], list(row), "csv").splitlines()[1] == '"a,b",t=2,0.5,'
+    assert json.loads(shown([row], list(row), "json")) == [row]
 
 
 @pytest.mark.parametrize(
@@ -432,12 +423,12 @@ def test_text_that_is_no_unicode() -> None:
     ]
 
 
-def test_one_thing_is_one_object() -> None:
+def test_one_thing_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     """Commands that show one thing print one JSON object."""
-    stream = io.StringIO()
-    print_object({"group": "g", "members": [{"member": "m"}]}, stream=stream)
-    assert json.loads(stream.getvalue()) == {"group": "g", "members": [{"member": "m"}]}
-    assert stream.getvalue().endswith("}\n")
+    print_object({"group": "g", "members": [{"member": "m"}]}, "json")
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"group": "g", "members": [{"member": "m"}]}
+    assert printed.endswith("}\n")
 
 
 def test_on_a_terminal() -> None:

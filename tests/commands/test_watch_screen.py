@@ -252,6 +252,14 @@ def test_a_recording_is_played_with_keys(cluster: Sandbox, group: str, topic: st
         assert screen.is_restored
 
 
+@pytest.mark.parametrize(("what", "fact"), [({"exists": False}, "gone"), ({"unreadable": 2}, "2")])
+def test_a_group_of_which_not_all_is_there(what: dict[str, int], fact: str) -> None:
+    """One that is gone, and one with nodes that may not be read, say so in the third line."""
+    view = View("g")
+    view.add(replace(state(0, {0: None}), **what), [])
+    assert names(frame(view, 80, 24, Style(colour=False))[2], fact)
+
+
 WIDE = "注文-注文-注文-注文-注文-注文-注文"
 
 

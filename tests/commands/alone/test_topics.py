@@ -15,6 +15,8 @@ from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands.topics import retention_text
+from zkgroup.groups.snapshot.table_rows import TopicRow
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -97,3 +99,18 @@ def test_a_topic_that_is_not_there(cluster: Sandbox, topic: tuple[str, list[str]
     assert (result.returncode, result.stdout) == (4, "")
     assert names(result.stderr, f"{topic[0]}x", topic[0])
     assert f"{topic[0]}x" not in run("topics", "-z", cluster.connect).stdout
+
+
+@pytest.mark.parametrize(
+    ("millis", "size", "policy", "words"),
+    [
+        (None, None, "delete", None),
+        (-1, -1, "delete", "unlimited"),
+        (259_200_000, 1 << 31, "delete", "3 d or 2 GiB"),
+        (-1, 512, "compact,delete", "compact, 512 bytes"),
+        (3_600_000, -1, "compact", "compact"),
+    ],
+)
+def test_retention_in_words(millis: int | None, size: int | None, policy: str, words: str | None) -> None:
+    """By time, by bytes, by keys, or none of these; unknown where the brokers do not tell it."""
+    assert retention_text(TopicRow("t", 1, 1, 0, 0, 0, millis, size, policy, ())) == words
