@@ -17,6 +17,7 @@ from zkgroup.config.setting_files import CACHE_VARIABLE
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.kafka_releases import (
     RELEASES,
+    _proxy_options,
     ivy_reason,
     kafka_class_path,
     kafka_jars,
@@ -113,6 +114,17 @@ def test_settings_file_that_is_not_there(registry_folder: Path, monkeypatch: pyt
     monkeypatch.setenv("ZKGROUP_IVY_SETTINGS", "/nowhere/ivysettings.xml")
     with pytest.raises(UsageError, match=r"/nowhere/ivysettings\.xml.*ZKGROUP_IVY_SETTINGS"):
         kafka_jars("1.1.1")
+
+
+def test_the_proxy_of_the_environment_is_javas() -> None:
+    """As pip and curl take it, in small letters or capitals."""
+    environment = {"https_proxy": "http://proxy:3128", "HTTP_PROXY": "http://other"}
+    assert sorted(_proxy_options(environment)) == [
+        "-Dhttp.proxyHost=other",
+        "-Dhttp.proxyPort=80",
+        "-Dhttps.proxyHost=proxy",
+        "-Dhttps.proxyPort=3128",
+    ]
 
 
 def test_unknown_release() -> None:

@@ -292,6 +292,11 @@ def test_names_and_numbers_that_cannot_be() -> None:
         Sandbox("../x")
     with pytest.raises(UsageError, match="'kafka'"):
         Sandbox("x", chroot="kafka")
+    with pytest.raises(UsageError, match="Kerberos"):
+        Sandbox("x", secure=True, kerberos=True)
+    for options in ({"brokers": 2}, {"chroot": "/a"}, {"zookeeper_port": 2181}):
+        with pytest.raises(UsageError, match=r"4\.1\.0\b"):
+            Sandbox("x", kafka="4.1.0", **options)
 
 
 @pytest.mark.parametrize(

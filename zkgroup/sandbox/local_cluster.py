@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import parse_chroot
-from zkgroup.config.setting_files import CACHE_VARIABLE, STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
@@ -116,9 +115,8 @@ class Sandbox:
 
     @property
     def zookeeper(self) -> Server:
-        """The ZooKeeper. Raises ``ZkgroupError`` where the sandbox uses that of another, or is not started."""
-        if self._zookeeper is None:
-            raise ZkgroupError(f"sandbox {self.name} has no ZooKeeper of its own running", "start it first")
+        """The ZooKeeper of a started sandbox that has one of its own."""
+        assert self._zookeeper is not None
         return self._zookeeper
 
     @property
@@ -152,26 +150,13 @@ class Sandbox:
         return self._watchdog if self.owned else None
 
     def registry(self, timeout: float = 10.0) -> Registry:
-        """A registry on the sandbox's ZooKeeper, to be used as a context manager. Raises ``UsageError`` in KRaft
-        mode."""
-        if self.release.kraft:
-            raise UsageError(f"sandbox {self.name} has no ZooKeeper", "use its brokers")
+        """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
         return Registry(registry_settings(self.connect, self.security, timeout))
 
     # Starting and stopping
 
     def start(self) -> Self:
         """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
-        try:
-            return self._start()
-        except OSError as error:
-            place = error.filename or self.folder
-            raise ZkgroupError(
-                f"cannot write {place}: {error.strerror}",
-                f"make room, or set {STATE_VARIABLE} and {CACHE_VARIABLE} to other folders",
-            ) from error
-
-    def _start(self) -> Self:
         with locked(self.name):
             left = read_left_state(self.folder)
             if left is not None and left.is_alive:

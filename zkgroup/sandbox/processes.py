@@ -230,14 +230,11 @@ class Server(Process):
     @property
     def port(self) -> int:
         """The port of a launched server."""
-        if self._port is None:
-            raise ZkgroupError(f"{self.name} has not been started", "start it first")
+        assert self._port is not None
         return self._port
 
     def launch(self) -> None:
-        """Start the process without waiting until it serves. Does nothing if it runs."""
-        if self.running:
-            return
+        """Start the process without waiting until it serves."""
         if self._port is None:
             self._port = free_port()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -274,12 +271,9 @@ class Server(Process):
 
     def new_log(self) -> str:
         """The server's log since its last launch."""
-        try:
-            with self.log.open("rb") as log:
-                log.seek(self._log_start)
-                return log.read().decode(errors="replace")
-        except FileNotFoundError:
-            return ""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
 
 
 def run_tool(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.config.settings_table import PASSWORD_MECHANISMS
 from zkgroup.errors import MissingExtraError, UsageError
 from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
 from zkgroup.sandbox.processes import HOST, Server, run_tool
@@ -35,16 +36,13 @@ if TYPE_CHECKING:
 USER: Final = "zkgroup"
 #: As whom the brokers, and what makes topics for them, come to ZooKeeper.
 BROKERS: Final = "kafka"
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-#: Name and protocol of the brokers' listeners. The first is for the brokers themselves and for members of the
-#: Scala consumer, which speak nothing else.
-LISTENERS: Final = (("PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL"), ("SASL_SSL", "SASL_SSL"), ("CLIENTS", "SASL_PLAINTEXT"))
 _ITERATIONS: Final = 4096
 
 
 @dataclass(frozen=True)
 class SandboxSecurity(ABC):
-    """The secrets of one sandbox, in files of ``folder``. ``listeners``: name and protocol of the brokers' listeners;
+    """The secrets of one sandbox, in files of ``folder``. ``listeners``: name and protocol of the brokers' listeners,
+    the first of which is for the brokers themselves and for members of the Scala consumer, which speak nothing else;
     ``since``: the first release that knows these."""
 
     folder: Path
@@ -95,7 +93,7 @@ class SandboxSecurity(ABC):
 class Security(SandboxSecurity):
     """Certificates, and users with passwords."""
 
-    listeners = LISTENERS
+    listeners = (("PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL"), ("SASL_SSL", "SASL_SSL"), ("CLIENTS", "SASL_PLAINTEXT"))
     since = "0.10.2.2"  # knows SCRAM, and names for listeners
 
     # Files
@@ -174,10 +172,10 @@ class Security(SandboxSecurity):
 
     def broker_properties(self, ports: Mapping[str, int]) -> dict[str, object]:
         return {
-            "listeners": ",".join(f"{name}://{HOST}:{ports[name]}" for name, _ in LISTENERS),
-            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS),
+            "listeners": ",".join(f"{name}://{HOST}:{ports[name]}" for name, _ in self.listeners),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in self.listeners),
             "inter.broker.listener.name": "PLAINTEXT",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
             "ssl.keystore.location": self.folder / "server.p12",
             "ssl.keystore.password": STORE_PASSWORD,
             "ssl.keystore.type": "PKCS12",
@@ -190,7 +188,8 @@ class Security(SandboxSecurity):
         }
 
     def users(self) -> dict[str, bytes]:
-        credentials = {name: _scram(name, self.password("sasl")) for name in MECHANISMS if name.startswith("SCRAM")}
+        scram = [name for name in PASSWORD_MECHANISMS if name.startswith("SCRAM")]
+        credentials = {name: _scram(name, self.password("sasl")) for name in scram}
         return {f"/config/users/{USER}": json.dumps({"version": 1, "config": credentials}).encode()}
 
     def _profile(self, connect: str) -> dict[str, str | bool]:

@@ -18,7 +18,7 @@ from typing import TextIO
 
 import msgspec
 
-from zkgroup.config.setting_files import STATE_VARIABLE, state_dir
+from zkgroup.config.setting_files import state_dir
 from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
 from zkgroup.sandbox.processes import ProcessId
 from zkgroup.text import quoted
@@ -105,9 +105,6 @@ def read_state(folder: Path) -> SandboxState | None:
         return msgspec.json.decode(path.read_bytes(), type=SandboxState)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        why = f"cannot read {path}: {error.strerror}"
-        raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise _lost(folder, "is damaged") from error
 
