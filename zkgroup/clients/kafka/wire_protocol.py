@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -48,6 +48,7 @@ Trouble: TypeAlias = NoAnswer | str
 _REPORT: Final = 0.2
 
 Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
 
 
 # Requests
@@ -160,22 +161,25 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def exchange(
-    requests: Mapping[Key, tuple[Endpoint, bytes]], timeout: float, grace: float = math.inf
-) -> tuple[dict[Key, bytes], dict[Key, Trouble]]:
+    requests: Mapping[Key, tuple[Endpoint, bytes]],
+    read: Callable[[bytes], Answer],
+    timeout: float,
+    grace: float = math.inf,
+) -> tuple[dict[Key, Answer], dict[Key, Trouble]]:
     """Send each request on a connection of its own, all at the same time. Returns the answers that came within
-    ``timeout`` seconds, and within ``grace`` seconds after the first one; and of the others why none came. An
-    empty request is answered by the connection itself."""
-    inbox: queue.SimpleQueue[tuple[Key, bytes | Trouble]] = queue.SimpleQueue()
+    ``timeout`` seconds, and within ``grace`` seconds after the first one, decoded by ``read``; and of the others why
+    none came. An empty request is answered by the connection itself."""
+    inbox: queue.SimpleQueue[tuple[Key, Answer | Trouble]] = queue.SimpleQueue()
     deadline = time.monotonic() + timeout
 
     def run(key: Key, endpoint: Endpoint, request: bytes) -> None:
-        inbox.put((key, _ask(endpoint, request, deadline)))
+        inbox.put((key, _ask(endpoint, request, read, deadline)))
 
     for key, request in requests.items():
         # A thread each, as names are resolved without a time-out. Daemons: a resolver that hangs must not keep the
         # process from ending.
         threading.Thread(target=run, args=(key, *request), name="zkgroup-asking", daemon=True).start()
-    answers: dict[Key, bytes] = {}
+    answers: dict[Key, Answer] = {}
     failures: dict[Key, Trouble] = dict.fromkeys(requests, NoAnswer.NOT_ACCEPTED)
     end = deadline + _REPORT
     with contextlib.suppress(queue.Empty):
@@ -190,19 +194,21 @@ def exchange(
     return answers, failures
 
 
-def _ask(endpoint: Endpoint, request: bytes, deadline: float) -> bytes | Trouble:
+def _ask(endpoint: Endpoint, request: bytes, read: Callable[[bytes], Answer], deadline: float) -> Answer | Trouble:
     """The answer, or why there is none."""
     silence = NoAnswer.NOT_ACCEPTED
     try:
         with socket.create_connection((endpoint.host, endpoint.port), timeout=_left(deadline)) as connection:
             if not request:
-                return b""
+                return read(b"")
             silence = NoAnswer.SILENT
             connection.sendall(request)
             length, number = struct.unpack("!ii", _receive(connection, 8, deadline))
             if number != _NUMBER or not 4 <= length <= _MAX_RESPONSE_BYTES:
                 return NoAnswer.NOT_KAFKA
-            return _receive(connection, length - 4, deadline)
+            return read(_receive(connection, length - 4, deadline))
+    except struct.error:
+        return NoAnswer.NOT_KAFKA
     except (socket.gaierror, UnicodeError):  # the latter of an empty label
         return NoAnswer.UNKNOWN_NAME
     except ConnectionRefusedError:
@@ -238,7 +244,7 @@ PROBE: Final = 0.5
 def answering(endpoints: Sequence[Endpoint], timeout: float) -> list[Endpoint]:
     """Those that answer: all are asked, for at most ``timeout`` seconds, and ``GRACE`` once one has answered."""
     question = offsets_request((), -1)
-    answers, _ = exchange({endpoint: (endpoint, question) for endpoint in endpoints}, timeout, GRACE)
+    answers, _ = exchange({endpoint: (endpoint, question) for endpoint in endpoints}, bytes, timeout, GRACE)
     return [endpoint for endpoint in endpoints if endpoint in answers]
 
 
@@ -248,19 +254,13 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
     All are asked at once, for ``PROBE`` seconds; those that end the connection are asked once more, whether they are
     brokers. Without ``plain`` text they are only connected to.
     """
-    question = metadata_request() if plain else b""
-    answers, failures = exchange({one: (one, question) for one in endpoints}, PROBE)
     if not plain:
-        return failures, []
-    others: dict[Endpoint, None] = {}
-    for endpoint, answer in answers.items():
-        try:
-            others |= dict.fromkeys(read_metadata(answer).brokers.values())
-        except struct.error:
-            failures[endpoint] = NoAnswer.NOT_KAFKA
+        return exchange({one: (one, b"") for one in endpoints}, bytes, PROBE)[1], []
+    answers, failures = exchange({one: (one, metadata_request()) for one in endpoints}, read_metadata, PROBE)
+    others = dict.fromkeys(other for answer in answers.values() for other in answer.brokers.values())
     versions = _request(_API_VERSIONS, b"")  # which each broker from 0.10 on answers, also one that wants a user first
     ended = {one: (one, versions) for one, why in failures.items() if why is NoAnswer.ENDED}
-    _, unknown = exchange(ended, PROBE)
+    _, unknown = exchange(ended, bytes, PROBE)
     failures |= dict.fromkeys(unknown, NoAnswer.NOT_KAFKA)
     return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
 
@@ -277,13 +277,8 @@ def fetch_metadata(endpoints: Sequence[Endpoint], timeout: float, *topics: str) 
     none does within ``timeout`` seconds."""
     question = metadata_request(*topics)
     requests = {endpoint: (endpoint, question) for endpoint in endpoints}
-    answers, _ = exchange(requests, timeout, grace=0)
-    for answer in answers.values():
-        try:
-            return read_metadata(answer)
-        except struct.error:
-            continue
-    return None
+    answers, _ = exchange(requests, read_metadata, timeout, grace=0)
+    return next(iter(answers.values()), None)
 
 
 def fetch_offsets(
@@ -297,10 +292,7 @@ def fetch_offsets(
         for leader, partitions in led.items()
     }
     found: list[dict[TopicPartition, tuple[int, int]]] = [{} for _ in times]
-    answers, _ = exchange(requests, timeout)
+    answers, _ = exchange(requests, read_offsets, timeout)
     for (number, _), answer in answers.items():
-        try:
-            found[number] |= read_offsets(answer)
-        except struct.error:
-            continue
+        found[number] |= answer
     return found
