@@ -244,7 +244,9 @@ def test_headers_whose_names_are_no_text(kafka: KafkaSettings, make_topic: Calla
 @given(
     st.binary(max_size=30)
     | st.lists(
-        st.sampled_from([*PIECES, b" ", b":", b'"a"', b"\\u12", b"\\ud800", b"-0.5E+2", b"01", b"tru", b"\\"])
+        st.sampled_from(
+            [*PIECES, b" ", b":", b'"a"', b'"\xff"', b"\\u12", b"\\ud800", b"-0.5E+2", b"01", b"tru", b"\\"]
+        )
     ).map(b"".join)
     | st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),

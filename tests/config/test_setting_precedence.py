@@ -126,6 +126,8 @@ def test_a_profiles_file_and_its_own_properties(tmp_path: Path) -> None:
         ({"property": ("novalue",)}, ["--property", "KEY=VALUE"]),
         ({"zookeeper": ("",)}, ["--zookeeper:", "''"]),
         ({"connect_timeout": (0.0,)}, ["--connect-timeout:", "'0.0'"]),
+        ({"sasl_user": ("",)}, ["--sasl-user"]),
+        ({"ssl_verify": ("perhaps",)}, ["--ssl-verify", "true", "false"]),
     ],
 )
 def test_contradictions_and_mistakes(

@@ -17,6 +17,7 @@ from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.message_contents import END_OF_TIME, Format
 from zkgroup.clients.kafka.range_reader import memory_size
+from zkgroup.schemas.field_schema import FieldSchema
 
 TYPES = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
@@ -60,6 +61,17 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict]) -> None
             "value": parts["value"],
             "headers": [{"key": k, "value": v} for k, v in parts["headers"]] if parts["headers"] else None,
         }
+
+
+def test_a_message_is_undecodable_once() -> None:
+    """However much of it is: a key that is no text, a value that is not of its schema."""
+    columns = Columns("text", FieldSchema("json-schema", '{"type": "integer"}'))
+    parts = [(b"\xff", b"x"), (b"\xff", b"1"), (b"k", b"x"), (b"k", b"1")]
+    made = [Message(topic="t", partition=0, offset=i, key=key, value=value) for i, (key, value) in enumerate(parts)]
+    batch, undecodable = columns.batch(made, 0)
+    assert batch.column("key").to_pylist() == [None, None, "k", "k"]
+    assert batch.column("value").to_pylist() == [None, 1, None, 1]
+    assert undecodable == 3
 
 
 @pytest.mark.parametrize("count", [1, 500])

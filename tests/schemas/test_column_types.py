@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from lines import names
 
-from zkgroup.schemas.column_types import decode_type, encode_type, widen
+from zkgroup.schemas.column_types import decode_type, encode_type, json_values, widen
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 
 I32, I64, TEXT = pa.int32(), pa.int64(), pa.string()
@@ -58,3 +58,9 @@ def test_an_incompatible_one_is_refused_with_its_path(known: Any, new: Any, fact
         widen(known, new, "value")
     assert refused.value.message.split()[0] == facts[0]
     assert names(refused.value.message, *facts)
+
+
+def test_bytes_as_json() -> None:
+    """As text; as base64 where they are none."""
+    column = pa.array([{"b": b"a"}, {"b": b"\xff"}, {"b": None}, None], struct(b=pa.binary()))
+    assert json_values(column) == [b'{"b":"a"}', b'{"b":{"base64":"/w=="}}', b'{"b":null}', b"null"]

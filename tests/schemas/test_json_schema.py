@@ -102,6 +102,8 @@ REFUSED: list[tuple[Any, tuple[object, ...]]] = [
     (fields(a={"$ref": "other.json"}), ("$.a", "other.json")),
     (fields(a=STRING, A=STRING), ("$", "'A'")),
     ([], ("$",)),
+    (fields(a={"type": "date"}), ("$.a", "date")),
+    ({"type": 5}, ("this", "JSON Schema")),
 ]
 
 

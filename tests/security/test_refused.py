@@ -19,6 +19,7 @@ from zkgroup.clients.kafka.client import KafkaSettings, topics
 from zkgroup.clients.kafka.connection_errors import explain
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.sasl_login import log_in
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.sandbox.certificates import Certificate, make_authority
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -337,3 +338,14 @@ def test_the_wrong_port_of_zookeeper(secured: Secured) -> None:
     line = refused(secured, "owners", "g", "-z", sandbox.connect, "--zookeeper-tls")
     assert names(line, sandbox.connect, "--zookeeper-certificate-file")
     assert of_zookeeper(sandbox.connect, TlsSettings()).cause is FailureCause.HANDSHAKE_ENDED
+
+
+def test_a_zookeeper_that_does_not_know_the_password() -> None:
+    """Whoever answers in its place cannot prove itself: the login fails, whatever it says."""
+    for proof in (b"rspauth=00000000000000000000000000000000", b""):
+        login = log_in(("ops", "€uro"), "localhost")
+        assert next(login) == b""
+        assert b'username="ops"' in login.send(b'realm="r",nonce="n",qop="auth",algorithm=md5-sess')
+        with pytest.raises(ConnectionFailure) as failed:
+            login.send(proof)
+        assert failed.value.cause is FailureCause.SERVER_UNPROVEN

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import names
 
+from zkgroup.clients.connection_security import ssl_context
 from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 from zkgroup.clients.kafka.registered_brokers import choose_listener, settings_from_brokers
 from zkgroup.clients.schema_registry import registry_settings
@@ -21,6 +22,7 @@ from zkgroup.errors import UsageError
 from zkgroup.export.tasks.task_data import TaskSettings
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker
 from zkgroup.protocol.operations import CREATOR_READ_WORLD, OPEN, Acl, parse_acl
+from zkgroup.sandbox.certificates import make_authority
 
 SECRET = "hunter2 and so on"
 
@@ -275,6 +277,7 @@ def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
         ("zookeeper-tls = 'yes'", ("zookeeper-tls", "true", "false")),
         ("zookeeper-acl = 'creator'", ("zookeeper-acl creator", "--zookeeper-auth-file", "--zookeeper-sasl-user")),
         ("zookeeper-sasl-user = 'u'", ("u", "ZooKeeper", "--zookeeper-sasl-password-file")),
+        ("zookeeper-key-file = '/dev/null'", ("--zookeeper-certificate-file",)),
     ],
 )
 def test_what_is_refused(tmp_path: Path, profile: str, facts: tuple[str, ...]) -> None:
@@ -283,6 +286,45 @@ def test_what_is_refused(tmp_path: Path, profile: str, facts: tuple[str, ...]) -
         check_properties(resolve(tmp_path, profile, cluster=("c",)).kafka)
     assert names(str(caught.value), *facts), caught.value
     assert "hunter2" not in str(caught.value)
+
+
+def test_keys_that_need_a_password(tmp_path: Path) -> None:
+    """It is asked for, of either kind of server; a key without one needs none."""
+    key = tmp_path / "key.pem"
+    key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
+    profile = f"ssl-key-file = '{key}'\nzookeeper-certificate-file = '{key}'\n"
+    settings = resolve(tmp_path, profile, ask=lambda what: SECRET if str(key) in what else "", cluster=("c",))
+    assert settings.kafka["ssl.key.password"] == SECRET
+    assert settings.zookeeper_tls == TlsSettings(certificate_file=str(key), key_password=SECRET)
+    with pytest.raises(UsageError, match=r"--ssl-key-password-file\b.*ZKGROUP_SSL_KEY_PASSWORD\b"):
+        resolve(tmp_path, profile, cluster=("c",))
+    key.write_text("-----BEGIN PRIVATE KEY-----\n")
+    assert resolve(tmp_path, profile, cluster=("c",)).zookeeper_tls == TlsSettings(certificate_file=str(key))
+
+
+def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
+    """Each is refused with its name, and what is wrong: no PEM, a key of another certificate, a password."""
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+    authority = make_authority("tls files")
+    mine, other = authority.issue("mine"), authority.issue("other")
+    encrypted = mine.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right"))
+    contents = {"mine": mine.pem, "key": mine.key_pem, "other": other.key_pem, "locked": encrypted, "none": b"text"}
+    files = {name: str(tmp_path / name) for name in contents}
+    for name, content in contents.items():
+        Path(files[name]).write_bytes(content)
+    ssl_context(TlsSettings(None, files["mine"], files["key"]), "TLS")
+    ssl_context(TlsSettings(None, files["mine"], files["locked"], "right"), "TLS")
+    for settings, facts in (
+        (TlsSettings(files["none"]), (files["none"],)),
+        (TlsSettings(None, files["none"], files["key"]), (files["key"], files["none"])),
+        (TlsSettings(None, files["mine"], files["other"]), (files["other"], files["mine"], "together")),
+        (TlsSettings(None, files["mine"], files["locked"], "wrong"), (files["locked"], "password")),
+        (TlsSettings(None, files["mine"], files["locked"]), (files["locked"], "password")),
+    ):
+        with pytest.raises(UsageError) as refused:
+            ssl_context(settings, "TLS")
+        assert names(refused.value.message, *facts), refused.value
 
 
 @pytest.mark.parametrize("url", ["h:8081", "ftp://h", "http://h:99999", "http://h:x", "http://[::1", "http://h?a"])

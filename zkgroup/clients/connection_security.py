@@ -16,7 +16,6 @@ from zkgroup.errors import Remedy, UnreachableError, UsageError
 class FailureCause(enum.Enum):
     """Why a connection to a server, or a login, fails."""
 
-    UNKNOWN_NAME = enum.auto()
     # TLS
     TLS_REQUIRED = enum.auto()
     NO_TLS = enum.auto()
@@ -24,7 +23,6 @@ class FailureCause(enum.Enum):
     HANDSHAKE_FAILED = enum.auto()
     # The server's certificate
     CERTIFICATE_EXPIRED = enum.auto()
-    CERTIFICATE_NOT_YET_VALID = enum.auto()
     CERTIFICATE_OF_ANOTHER_HOST = enum.auto()
     UNKNOWN_AUTHORITY = enum.auto()
     BAD_CERTIFICATE = enum.auto()
@@ -38,7 +36,6 @@ class FailureCause(enum.Enum):
     LOGIN_REFUSED = enum.auto()
     NO_TOKEN = enum.auto()
     SERVER_UNPROVEN = enum.auto()
-    ENCRYPTION_REQUIRED = enum.auto()
     # Kerberos
     CLOCKS_DIFFER = enum.auto()
     NO_KDC = enum.auto()
@@ -95,9 +92,7 @@ def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
     if "KEY_VALUES_MISMATCH" in text:
         return "do not belong together", "name the key of this very certificate"
     if isinstance(error, ssl.SSLError | ValueError) and is_encrypted(tls.key_file or tls.certificate_file or ""):
-        if tls.key_password:
-            return "the password of the key is wrong", "correct it"
-        return "the key is encrypted, and no password was given", "name a file with it"
+        return "the password of the key is wrong or missing", "correct it"
     return f"cannot be used ({text})", "name PEM files"
 
 
@@ -158,11 +153,8 @@ def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str,
     match error.verify_code:
         case 10:
             return FailureCause.CERTIFICATE_EXPIRED, f"{what}: its certificate has expired", "renew it on the server"
-        case 9:
-            message = f"{what}: its certificate is not valid yet"
-            return FailureCause.CERTIFICATE_NOT_YET_VALID, message, "check the clocks, here and on the server"
         case 62 | 64:
-            host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
+            host = error.verify_message.partition("is not valid for ")[2].strip("'.")
             message = f"{what}: its certificate is for another host ({host} is not among its names)"
             remedy = f"name the server as its certificate does, or {no_check}"
             return FailureCause.CERTIFICATE_OF_ANOTHER_HOST, message, remedy

@@ -254,10 +254,7 @@ def resolve_connection(
     bootstrap = layers.find("bootstrap-server")
     auth_file = layers.find("zookeeper-auth-file")
     auth, auth_warnings = read_auth_file(auth_file.text, auth_file.origin) if auth_file else ((), [])
-    if profile.protected:
-        origins["protected"] = profile.origin
-    if profile.labels:
-        origins["labels"] = profile.origin
+    origins |= {name: profile.origin for name in ("protected", "labels") if getattr(profile, name)}
     timeout, origins["connect-timeout"] = _timeout(layers, properties)
     listener = next((p.value for p in reversed(properties) if p.key == BY_NAME["listener"].key), None)
     properties += _missing_passwords(_kafka(properties), listener, ask)

@@ -174,14 +174,12 @@ def shown_settings(settings: ConnectionSettings) -> list[ShownSetting]:
     """The cluster, the settings of the connection, and each key of a member that was given."""
     values: dict[str, object] = {
         "cluster": settings.cluster,
-        "labels": ", ".join(settings.labels),
+        **({"labels": ", ".join(settings.labels)} if settings.labels else {}),
         "protected": settings.protected,
         "zookeeper": settings.zookeeper,
         "bootstrap-server": ",".join(map(str, settings.bootstrap)),
         "connect-timeout": f"{settings.timeout:g}",
     }
-    if not settings.labels:
-        del values["labels"]
     rows = [ShownSetting(name, _text(value), settings.origins.get(name, "default")) for name, value in values.items()]
     rows += [
         ShownSetting(one.name, settings.zookeeper_texts.get(one.name, _HIDDEN), settings.origins[one.name])

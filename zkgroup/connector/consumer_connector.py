@@ -238,8 +238,7 @@ class ConsumerConnector(ABC):
         ``streams_by_filter(TopicFilter("white_list", "metrics-.*"), 2)``: two streams, each with messages of all of
         these topics. ``native`` as for ``streams``.
         """
-        options = {"report_ends": report_ends, "native": native}
-        return self._join(topic_filter, count, lambda topic: range(count), **options)
+        return self._join(topic_filter, count, lambda topic: range(count), report_ends=report_ends, native=native)
 
     def merged_streams(
         self, topics: Sequence[str], count: int = 1, *, report_ends: bool = False, native: bool = False
@@ -250,8 +249,8 @@ class ConsumerConnector(ABC):
             raise UsageError(f"{topics!r} are no topics", 'give merged_streams(["orders"])')
         for topic in topics:
             validate_topic(topic)
-        wanted, options = dict.fromkeys(topics, count), {"report_ends": report_ends, "native": native}
-        return self._join(wanted, count, lambda topic: range(count), **options)
+        wanted = dict.fromkeys(topics, count)
+        return self._join(wanted, count, lambda topic: range(count), report_ends=report_ends, native=native)
 
     def _join(self, topics: Topics, count: int, streams_of: StreamsOf, **options: bool) -> list[Stream]:
         """Make ``count`` streams, join, and wait for the share. ``options``: of ``Stream``."""

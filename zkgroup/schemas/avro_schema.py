@@ -206,8 +206,6 @@ class _AvroWalk:
         if isinstance(schema, str):
             schema = {"type": schema}
         kind = schema["type"]
-        if isinstance(kind, dict | list):
-            return self.column(kind, path)
         if kind in self._named:
             found = self._named[kind]
             if found is None:

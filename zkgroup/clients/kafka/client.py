@@ -407,9 +407,6 @@ def metadata_of(
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
             raise no_answer(settings, timeout) from None
-        if settings.legacy_release is not None and error.args[0].code() == KafkaError._PARTIAL:
-            # 0.8 without a topic names no broker either, not even the one that answers: too little for librdkafka.
-            return ClusterMetadata()
         raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
 
 

@@ -236,11 +236,43 @@ class Coordinators:
 
     def check_deletes(self, group: str) -> None:
         """Raise ``RefusedError`` where the group's coordinator cannot delete groups (before 1.1)."""
-        if not can_delete_groups(self.settings, group, self.timeout):
+        if not self._can_delete(group):
             raise RefusedError(
                 f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
                 "give --store zookeeper: its offsets in Kafka expire by themselves",
             )
+
+    def _can_delete(self, group: str) -> bool:
+        """Whether the coordinator of ``group`` can delete groups, as brokers can from 1.1 on.
+
+        Raises ``UnreachableError`` where that cannot be found out.
+        """
+        if self.settings.legacy_release is not None:
+            return False
+        found = ApiVersionsLog()
+        debug = ",".join(filter(None, [self.settings.properties.get("debug", ""), "feature"]))
+        talkative = replace(self.settings, properties={**self.settings.properties, "debug": debug})
+        client = admin_client(talkative, self.timeout, found)
+        try:
+            asked = client.describe_consumer_groups([group], request_timeout=_NO_EXPIRY)[group]
+            described = asked.result(self.timeout)
+        except TimeoutError:
+            raise no_answer(self.settings, self.timeout) from None
+        except KafkaException as error:
+            raise self._failed(f"the coordinator of group {group} cannot be found", error.args[0]) from None
+        coordinator = str(described.coordinator.id) if described.coordinator else ""
+        # Each request is a line of its own. All lines of a broker were written before its answer, and a poll reads all
+        # that are written.
+        deadline = time.monotonic() + _SETTLING
+        client.poll(0.05)
+        while coordinator not in found.requests and time.monotonic() < deadline:
+            client.poll(0.05)
+        known = found.requests.get(coordinator)
+        if known is None:
+            raise UnreachableError(
+                f"broker {coordinator or 'unknown'} does not list the requests that it supports", "check the brokers"
+            )
+        return "DeleteGroups" in known
 
     def delete(self, group: str) -> None:
         """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
@@ -370,37 +402,3 @@ class ApiVersionsLog(ClientLog):
             self.requests.setdefault(match[2], set()).add(match[3])
         elif level < _DEBUG:
             super().log(level, form, facility, client, text)
-
-
-def can_delete_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
-    """Whether the coordinator of ``group`` can delete groups, as brokers can from 1.1 on; ``timeout`` in seconds.
-
-    Raises ``UnreachableError`` where that cannot be found out.
-    """
-    if settings.legacy_release is not None:
-        return False
-    found = ApiVersionsLog()
-    debug = ",".join(filter(None, [settings.properties.get("debug", ""), "feature"]))
-    talkative = replace(settings, properties={**settings.properties, "debug": debug})
-    client = admin_client(talkative, timeout, found)
-    try:
-        described = client.describe_consumer_groups([group], request_timeout=_NO_EXPIRY)[group].result(timeout)
-    except TimeoutError:
-        raise no_answer(settings, timeout) from None
-    except KafkaException as error:
-        if error.args[0].code() in UNREACHABLE:
-            raise no_answer(settings, timeout) from None
-        raise ZkgroupError(f"the coordinator of group {group} cannot be found: {_text(error.args[0])}") from None
-    coordinator = str(described.coordinator.id) if described.coordinator else ""
-    # Each request is a line of its own. All lines of a broker were written before its answer, and a poll reads all that
-    # are written.
-    deadline = time.monotonic() + _SETTLING
-    client.poll(0.05)
-    while coordinator not in found.requests and time.monotonic() < deadline:
-        client.poll(0.05)
-    known = found.requests.get(coordinator)
-    if known is None:
-        raise UnreachableError(
-            f"broker {coordinator or 'unknown'} does not list the requests that it supports", "check the brokers"
-        )
-    return "DeleteGroups" in known

@@ -25,7 +25,6 @@ from zkgroup.clients.connection_security import (
     certificate_refused,
     client_refused,
     connect_tls,
-    is_no_tls,
     is_tls_server,
 )
 from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
@@ -98,7 +97,7 @@ def connection_failure(
     where = address(host, port)
     found = _explanation(error, f"ZooKeeper at {where}", (ip, port), settings.tls)
     # A server that ends a connection without an alert may just be stopping.
-    is_final = settings.tls is None or not (error is None or isinstance(error, socket.gaierror))
+    is_final = settings.tls is None or error is not None
     return None if found is None else ConnectionFailure(*found, server=where, is_final=is_final)
 
 
@@ -119,14 +118,9 @@ def _explanation(
     if isinstance(error, ssl.SSLEOFError) or error.errno == errno.ECONNRESET:
         remedy = "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file"
         return FailureCause.HANDSHAKE_ENDED, f"{what} ends the connection at the TLS hand-shake", remedy
-    if is_no_tls(reason):
-        remedy = "name its port for TLS, or leave --zookeeper-tls out"
-        return FailureCause.NO_TLS, f"{what} does not speak TLS", remedy
     if isinstance(error, ssl.SSLError):
         message = f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})"
         return FailureCause.HANDSHAKE_FAILED, message, "check its TLS settings"
-    if isinstance(error, socket.gaierror):
-        return FailureCause.UNKNOWN_NAME, f"{what}: the name is not known", "check the address"
     return None
 
 
@@ -189,10 +183,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """Watchers are called on the connection's thread, as answers are. On kazoo's worker thread an answer from after
         the change could overtake the event. A member that takes an owner node for its own, as no event came, relies on
         the order."""
-        if callback.type == "watch":
-            callback.func(*callback.args)
-        else:
-            super().dispatch_callback(callback)
+        callback.func(*callback.args)
 
     def create_socket_pair(self) -> tuple[socket.socket, Bell]:
         ours, theirs = super().create_socket_pair()
