@@ -204,7 +204,7 @@ class InProcess:
         """As ``SparkJobs.run``."""
         finished: list[DoneAnswer] = []
         for task in tasks:
-            for answer in run_task(settings, [(*piece.partition, piece.start, piece.end) for piece in task]):
+            for answer in run_task(settings, task):
                 finished.append(done_or_raise(answer))
                 done(finished[-1])
         return finished

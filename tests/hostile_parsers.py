@@ -25,8 +25,8 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.run_log import LAYOUT, Destination
 from zkgroup.export.model import run_record
 from zkgroup.export.model.layout import Layout, read_name
-from zkgroup.export.model.plan_types import LostRange, SkippedRange, Slice
-from zkgroup.export.model.run_record import RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity
+from zkgroup.export.model.plan_types import LostRange, RecordFile, SkippedRange, Slice
+from zkgroup.export.model.run_record import RecordPart, RunRecord, TopicCoverage, TopicIdentity
 from zkgroup.export.run.run_context import share_files
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.groups.changes.backup import Backup, SavedNode, SavedOffset

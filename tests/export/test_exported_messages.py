@@ -23,15 +23,15 @@ from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import PartitionPlan, Slice
-from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, TopicIdentity
+from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan, RecordFile, Slice
+from zkgroup.export.model.run_record import RecordPart, RunPlan, TopicIdentity
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.export.run import planner, range_tasks
 from zkgroup.export.run.range_tasks import AccountError, assemble
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.spark.spark_context import pack_code
 from zkgroup.export.tasks.export_task import run_task
-from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import DoneAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -227,13 +227,13 @@ def done(
 ) -> RangeAnswer:
     """A task's answer for ``[start, end)``."""
     reached = end if reached is None else reached
-    return RangeAnswer("t", partition, start, end, reached, gaps, rows, 0, 0, {})
+    return RangeAnswer(OffsetRange(TopicPartition("t", partition), start, end), reached, gaps, rows, 0, 0, {})
 
 
-def file(name: str, *slices: tuple[int, int, int, int]) -> FileAnswer:
+def file(name: str, *slices: tuple[int, int, int, int]) -> RecordFile:
     """A task's answer for a file, with (partition, start, end, rows)."""
     held = tuple(Slice(*one) for one in slices)
-    return FileAnswer(f"x/{name}", "t", "topic=t", sum(one.rows for one in held), 100, held)
+    return RecordFile(f"{name}.tmp", f"topic=t/{name}", "t", sum(one.rows for one in held), 100, held)
 
 
 FIRST, SECOND = done(0, 10, transactions=10), done(10, 20, transactions=10)
@@ -264,8 +264,7 @@ def test_answers_that_are_not_the_plan_are_not_committed(answers: list[DoneAnswe
 
 
 def test_answers_in_any_order_make_the_plan() -> None:
-    """Tasks end as they like: files come in the order of the plan, under names that tell what is in them, and a range
-    without messages has none."""
+    """Tasks end as they like: files come in the order of the plan, and a range without messages has none."""
     answers = [
         done(10, 20, 9, transactions=1),
         file("c", (0, 12, 20, 8)),
@@ -274,10 +273,7 @@ def test_answers_in_any_order_make_the_plan() -> None:
     ]
     made = assemble(replace(PLAN, layout=Layout(())), answers)
     assert made.parts == [RecordPart(T0, 0, 3, 0, 20, rows=9, undecodable=0, gaps={"transactions": 5, "compaction": 6})]
-    assert made.files == [
-        RecordFile("b", "topic=t/0.10-12.parquet", "t", 1, 100, (Slice(0, 10, 12, 1),)),
-        RecordFile("c", "topic=t/0.12-20.parquet", "t", 8, 100, (Slice(0, 12, 20, 8),)),
-    ]
+    assert made.files == [answers[3], answers[1]]
 
 
 _ELSEWHERE = """
@@ -285,7 +281,12 @@ import pickle, sys
 sys.path.insert(0, sys.argv[1])
 sys.modules |= dict.fromkeys(("kazoo", "msgspec", "regex", "rich", "typer"))  # executors need none of these
 task, settings = pickle.load(sys.stdin.buffer)
-answers = list(task(settings, [(sys.argv[2], 0, 0, 10)])) + list(task(settings, [("missing-topic", 0, 0, 10)]))
+from zkgroup.export.model.plan_types import OffsetRange, TopicPartition
+answers = [
+    answer
+    for topic in (sys.argv[2], "missing-topic")
+    for answer in task(settings, [OffsetRange(TopicPartition(topic, 0), 0, 10)])
+]
 used = {m.__file__ for name, m in sys.modules.items() if name.partition(".")[0] == "zkgroup" and m.__file__}
 assert used and all(file.startswith(sys.argv[1]) for file in used), used
 for extension in ("zkgroup.clients.kafka._native", "zkgroup.schemas._avro"):
@@ -316,7 +317,7 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     out = tmp_path / "out"
     (out / "work").mkdir(parents=True)
     schemas = FieldSchemas(value=FieldSchema("avro", '{"type": "fixed", "name": "All", "size": 7}'))
-    files = FileOptions(out, "work", ("zstd", 1), 1 << 20, {}, Layout(value="avro"), schemas)
+    files = FileOptions(out, "work", ("zstd", 1), 1 << 20, "g", "00000001-aaaaaaaa", Layout(value="avro"), schemas)
     settings = TaskSettings(KafkaSettings(cluster.bootstrap), files, silence_timeout=0.2)
     done = subprocess.run(
         [sys.executable, "-c", _ELSEWHERE, f"./{code.name}", topic, reader],  # so executors name it
@@ -329,7 +330,8 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     assert done.returncode == 0, done.stderr.decode()
     first, written, second = pickle.loads(done.stdout)
     assert isinstance(first, RangeAnswer)
-    assert (first[:4], first.rows, first.undecodable) == ((topic, 0, 0, 10), 10, 0)
-    assert isinstance(written, FileAnswer)
-    assert written[:2] == (*files_in(out), topic)
+    piece = OffsetRange(TopicPartition(topic, 0), 0, 10)
+    assert (first.piece, first.rows, first.undecodable) == (piece, 10, 0)
+    assert isinstance(written, RecordFile)
+    assert ([f"work/{written.work}"], written.topic) == (files_in(out), topic)
     assert isinstance(second, NotFoundError)

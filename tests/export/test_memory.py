@@ -16,8 +16,10 @@ from support import fresh_name
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark.spark_properties import default_properties
 from zkgroup.export.tasks.task_data import FileOptions, TaskSettings
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z
@@ -26,11 +28,12 @@ LIMIT = 250 << 10  # KiB
 
 _TASK = """
 import pickle, re, sys
+from zkgroup.export.model.plan_types import RecordFile
 from zkgroup.export.tasks.export_task import run_task
-from zkgroup.export.tasks.task_data import FileAnswer, RangeAnswer
-settings, topic, end = pickle.load(sys.stdin.buffer)
-answers = list(run_task(settings, [(topic, 0, 0, end)]))
-written = [answer for answer in answers if isinstance(answer, FileAnswer)]
+from zkgroup.export.tasks.task_data import RangeAnswer
+settings, piece = pickle.load(sys.stdin.buffer)
+answers = list(run_task(settings, [piece]))
+written = [answer for answer in answers if isinstance(answer, RecordFile)]
 assert [type(answer) for answer in answers if answer not in written] == [RangeAnswer], answers
 rows, files = sum(file.rows for file in written), len(written)
 status = open("/proc/self/status").read()
@@ -42,7 +45,7 @@ def peak_of(kafka: KafkaSettings, topic: str, end: int, folder: Path, layout: La
     """Rows and files that a task writes, and the most memory that its process has had, in KiB; as Spark's workers are
     set up."""
     (folder / "work").mkdir()
-    options = FileOptions(folder, "work", ("zstd", 1), 512 << 20, {}, layout)
+    options = FileOptions(folder, "work", ("zstd", 1), 512 << 20, "g", "00000001-aaaaaaaa", layout)
     properties = default_properties("yarn", folder)
     prefix = "spark.executorEnv."
     environment = os.environ | {
@@ -50,7 +53,7 @@ def peak_of(kafka: KafkaSettings, topic: str, end: int, folder: Path, layout: La
     }
     done = subprocess.run(
         [sys.executable, "-c", _TASK],
-        input=pickle.dumps((TaskSettings(kafka, options), topic, end)),
+        input=pickle.dumps((TaskSettings(kafka, options), OffsetRange(TopicPartition(topic, 0), 0, end))),
         env=environment,
         capture_output=True,
         timeout=120,

@@ -29,8 +29,7 @@ from zkgroup.export.destination.coverage import ExpectedFile
 from zkgroup.export.destination.file_check import check_file
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.model.run_record import RecordFile
+from zkgroup.export.model.plan_types import RecordFile, StoredFile
 from zkgroup.export.planning.export_request import COMMITTED, EARLIEST
 from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import MissingWorkError, Store, open_store

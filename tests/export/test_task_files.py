@@ -17,10 +17,10 @@ from support import scaled
 from zkgroup.clients.kafka.client import Message
 from zkgroup.export.model.accounting import overlaps
 from zkgroup.export.model.layout import Layout, read_name
-from zkgroup.export.model.plan_types import OffsetRange
+from zkgroup.export.model.plan_types import OffsetRange, RecordFile
 from zkgroup.export.tasks import parquet_files as files_module
 from zkgroup.export.tasks.parquet_files import TaskFiles
-from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
+from zkgroup.export.tasks.task_data import FileOptions
 from zkgroup.protocol.names import TopicPartition
 
 HOUR = 3_600_000
@@ -65,7 +65,9 @@ def test_every_message_is_in_its_folder_once(
     ranges: list[tuple[int, int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "work").mkdir()
-        files = TaskFiles(FileOptions(Path(folder), "work", ("zstd", 1), target, {}, layout, shared=shared))
+        files = TaskFiles(
+            FileOptions(Path(folder), "work", ("zstd", 1), target, "g", "00000001-aaaaaaaa", layout, shared=shared)
+        )
         place = dict.fromkeys(range(3), 0)
         for partition, goes_on, batches, tail in sorted(wanted, key=lambda one: one[0]):
             start = offset = place[partition] + (0 if goes_on else 5)
@@ -88,11 +90,11 @@ def test_every_message_is_in_its_folder_once(
             ranges.append((partition, start, end))
         files.finish()
         finished = files.pop_finished()
-        found = [(*row, file.folder) for file in finished for row in rows_of(Path(folder), file)]
+        found = [(*row, folder_of(file)) for file in finished for row in rows_of(Path(folder), file)]
         assert sorted(found) == sorted((*key, where) for key, where in expected.items())
-        check_slices(finished, ranges, layout)
+        check_slices(finished, ranges)
         assert counted == len(found) == sum(file.rows for file in finished)
-        assert shared or all(len({one.partition for one in file.slices}) == 1 for file in finished)
+        assert shared or all(len({one.partition for one in file.ranges}) == 1 for file in finished)
 
 
 def test_a_disk_that_is_full_from_the_first_byte_on_is_what_fails(
@@ -107,7 +109,7 @@ def test_a_disk_that_is_full_from_the_first_byte_on_is_what_fails(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files_module.pq, "ParquetWriter", full)
-    files = TaskFiles(FileOptions(tmp_path, "work", ("zstd", 1), 1, {}, Layout()))
+    files = TaskFiles(FileOptions(tmp_path, "work", ("zstd", 1), 1, "g", "00000001-aaaaaaaa", Layout()))
     files.begin(OffsetRange(TopicPartition("t", 0), 0, 1))
     with pytest.raises(OSError, match="No space left"):
         for _ in (files.add([message(0, 0, 0)]), files.end(1), files.finish()):
@@ -116,13 +118,17 @@ def test_a_disk_that_is_full_from_the_first_byte_on_is_what_fails(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def rows_of(folder: Path, file: FileAnswer) -> list[tuple[int, int]]:
+def folder_of(file: RecordFile) -> str:
+    return file.name.rpartition("/")[0]
+
+
+def rows_of(folder: Path, file: RecordFile) -> list[tuple[int, int]]:
     """Partition and offset of each row, compared with the file's slices, in their order."""
-    table = pq.ParquetFile(folder / file.work).read()
+    table = pq.ParquetFile(folder / "work" / file.work).read()
     offsets = table["offset"].to_pylist()
-    assert len(offsets) == file.rows == sum(one.rows for one in file.slices)
+    assert len(offsets) == file.rows == sum(one.rows for one in file.ranges)
     rows: list[tuple[int, int]] = []
-    for one in file.slices:
+    for one in file.ranges:
         mine, offsets = offsets[: one.rows], offsets[one.rows :]
         assert mine == sorted(set(mine))
         assert one.start <= mine[0] <= mine[-1] < one.end
@@ -132,18 +138,17 @@ def rows_of(folder: Path, file: FileAnswer) -> list[tuple[int, int]]:
     return rows
 
 
-def check_slices(files: list[FileAnswer], ranges: list[tuple[int, int, int]], layout: Layout) -> None:
+def check_slices(files: list[RecordFile], ranges: list[tuple[int, int, int]]) -> None:
     """Disjoint in each folder, within what was read, and under names that are all different."""
     held: dict[tuple[str, int], list[tuple[int, int]]] = {}
     names: set[str] = set()
     for file in files:
-        name = f"{file.folder}/{layout.name(file.slices, '00000001-aaaaaaaa', None)}"
-        message = read_name(name)
+        message = read_name(file.name)
         assert message is not None
-        assert (message.partition, message.start, message.end) == file.slices[0][:3]
-        names.add(name)
-        for one in file.slices:
-            held.setdefault((file.folder, one.partition), []).append((one.start, one.end))
+        assert (message.partition, message.start, message.end) == file.ranges[0][:3]
+        names.add(file.name)
+        for one in file.ranges:
+            held.setdefault((folder_of(file), one.partition), []).append((one.start, one.end))
             covered = [range(low, high) for partition, low, high in ranges if partition == one.partition]
             assert all(any(offset in found for found in covered) for offset in range(one.start, one.end))
     assert len(names) == len(files)
@@ -161,7 +166,7 @@ def test_what_waits_is_bounded_whatever_the_number_of_folders(
     monkeypatch.setattr(files_module, "_PENDING_BYTES", 2 << 20)
     monkeypatch.setattr(files_module, "_OPEN_FILES", 40)
     (tmp_path / "work").mkdir()
-    files = TaskFiles(FileOptions(tmp_path, "work", ("none", None), 512 << 20, {}, layout))
+    files = TaskFiles(FileOptions(tmp_path, "work", ("none", None), 512 << 20, "g", "00000001-aaaaaaaa", layout))
     files.begin(OffsetRange(TopicPartition("t", 0), 0, 1 << 40))
     generator, batch, most, opened = random.Random(3), 200, 0, 0
     for start in range(0, 8000, batch):
@@ -183,4 +188,4 @@ def test_what_waits_is_bounded_whatever_the_number_of_folders(
     finished = files.pop_finished()
     assert message[0] == sum(file.rows for file in finished) == 8000
     assert files._load.pending == files._load.writers == 0
-    assert len({file.folder for file in finished}) == folders
+    assert len({folder_of(file) for file in finished}) == folders

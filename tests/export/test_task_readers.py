@@ -19,8 +19,9 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.plan_types import OffsetRange, RecordFile
 from zkgroup.export.tasks.export_task import run_task
-from zkgroup.export.tasks.task_data import FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
@@ -62,18 +63,18 @@ def write_topic(kafka: KafkaSettings, topic: str, folder: Path, **options: Any) 
     """The accounts of two ranges, and what the files of each folder hold, with their slices."""
     only = options.pop("only", {})
     limit, cleanup = options.pop("max_bytes", None), options.pop("cleanup", "delete")
-    ranges = options.pop("ranges", [(topic, 0, 3, MESSAGES // 2 - 1), (topic, 0, MESSAGES // 2 - 1, MESSAGES - 5)])
+    ranges = options.pop("ranges", [(3, MESSAGES // 2 - 1), (MESSAGES // 2 - 1, MESSAGES - 5)])
     (folder / "work").mkdir(parents=True)
-    files = FileOptions(folder, "work", ("zstd", 1), 64 << 20, {}, Layout(**options), only=only)
+    files = FileOptions(folder, "work", ("zstd", 1), 64 << 20, "g", "00000001-aaaaaaaa", Layout(**options), only=only)
     settings = TaskSettings(kafka, files, cleanup={topic: cleanup}, max_bytes=limit)
-    answers: list[Any] = list(run_task(settings, ranges))
-    assert all(isinstance(answer, RangeAnswer | FileAnswer) for answer in answers), answers
+    answers: list[Any] = list(run_task(settings, (OffsetRange(TopicPartition(topic, 0), *ends) for ends in ranges)))
+    assert all(isinstance(answer, RangeAnswer | RecordFile) for answer in answers), answers
     found: dict[str, Any] = {}
     for answer in answers:
-        if isinstance(answer, FileAnswer):
-            table = pq.read_table(folder / answer.work)
-            assert answer.folder not in found
-            found[answer.folder] = (answer.rows, answer.slices, table)
+        if isinstance(answer, RecordFile):
+            table, place = pq.read_table(folder / "work" / answer.work), answer.name.rpartition("/")[0]
+            assert place not in found
+            found[place] = (answer.rows, answer.ranges, table)
     return [answer for answer in answers if isinstance(answer, RangeAnswer)], found
 
 
@@ -140,7 +141,7 @@ def test_a_task_writes_the_same_of_a_log_with_gaps(
         client.flush(30)  # an abort would drop what is queued
         (client.abort_transaction if number % 3 else client.commit_transaction)(30)
     end = 3 + 40 * 101
-    accounts = compare(kafka, name, tmp_path, monkeypatch, ranges=[(name, 0, 0, 1000), (name, 0, 1000, end)])
+    accounts = compare(kafka, name, tmp_path, monkeypatch, ranges=[(0, 1000), (1000, end)])
     assert sum(account.rows for account in accounts) == 3 + 14 * 100
     assert sum(account.undecodable for account in accounts) == 1
     assert sum(account.gaps["transactions"] for account in accounts) == 26 * 100 + 40

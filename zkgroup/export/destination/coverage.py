@@ -11,8 +11,8 @@ from zkgroup.export.destination.run_log import LOG, Destination, Owner, number_o
 from zkgroup.export.destination.table_format import TableFormat
 from zkgroup.export.model.accounting import Interval, union
 from zkgroup.export.model.layout import Period
-from zkgroup.export.model.plan_types import LostRange
-from zkgroup.export.model.run_record import RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity, damaged
+from zkgroup.export.model.plan_types import LostRange, RecordFile
+from zkgroup.export.model.run_record import RecordPart, RunRecord, TopicCoverage, TopicIdentity, damaged
 from zkgroup.protocol.names import TopicPartition
 
 

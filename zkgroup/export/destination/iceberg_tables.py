@@ -25,8 +25,8 @@ from zkgroup.export.destination.run_log import CATALOG, Destination, number_of
 from zkgroup.export.destination.table_columns import difference, table_schema, wider_columns
 from zkgroup.export.destination.table_format import CommittedTables, s3_options
 from zkgroup.export.model.layout import Layout, table_name
-from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.model.run_record import RecordFile, RunRecord
+from zkgroup.export.model.plan_types import RecordFile, StoredFile
+from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.stores.store import require
 
 _RUN: Final = "zkgroup.run"

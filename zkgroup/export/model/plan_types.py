@@ -80,6 +80,20 @@ class ColumnStatistics(NamedTuple):
     nulls: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A file that a task has finished: ``work`` below the run's folder, ``name`` below the destination; its ranges.
+    ``statistics``: of the columns that have some, if the file is a table's."""
+
+    work: str
+    name: str
+    topic: str
+    rows: int
+    bytes: int
+    ranges: tuple[Slice, ...]
+    statistics: tuple[ColumnStatistics, ...] = ()
+
+
 class SkippedRange(NamedTuple):
     """Offsets ``[start, end)`` that an export passes over and names: ``retention`` (deleted before they were read),
     ``moved`` (the group was set forward, and ``--on-mismatch group`` goes on there), ``members`` (other members of the

@@ -22,7 +22,7 @@ from msgspec.json import Decoder
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.accounting import Interval
 from zkgroup.export.model.layout import ColumnTypes, Layout
-from zkgroup.export.model.plan_types import ColumnStatistics, PartitionPlan, Slice
+from zkgroup.export.model.plan_types import PartitionPlan, RecordFile, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
 
@@ -83,20 +83,6 @@ class RunPlan:
     joined_before: bool = False
     newest: Mapping[TopicPartition, int] = field(default_factory=dict)
     bases: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordFile:
-    """A file: ``work`` below the run's folder, ``name`` below the destination; its ranges. ``statistics``: of the
-    columns of a table's file, see ``FileAnswer``."""
-
-    work: str
-    name: str
-    topic: str
-    rows: int
-    bytes: int
-    ranges: tuple[Slice, ...]
-    statistics: tuple[ColumnStatistics, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

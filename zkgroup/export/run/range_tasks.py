@@ -6,19 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final, Literal
 
-from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.accounting import Interval, overlaps, total
 from zkgroup.export.model.layout import Period, parse_compression
-from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
-from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordFile, RecordPart, RunPlan, ranges_by_part
+from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan, RecordFile
+from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordPart, RunPlan, ranges_by_part
 from zkgroup.export.planning.notices import GapNotice
 from zkgroup.export.run.run_context import Progress, RunContext
-from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings, late_of
+from zkgroup.export.tasks.task_data import DoneAnswer, FileOptions, RangeAnswer, TaskSettings, late_of
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
@@ -47,9 +45,10 @@ class AccountError(ZkgroupError):
 
 def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
     """The record's parts and files. Raises ``AccountError`` unless the answers account for every planned offset."""
-    files = [answer for answer in answers if isinstance(answer, FileAnswer)]
+    files = [answer for answer in answers if isinstance(answer, RecordFile)]
+    files.sort(key=lambda file: (file.topic, file.ranges, file.name))
     ranges = [answer for answer in answers if isinstance(answer, RangeAnswer)]
-    found = {OffsetRange(TopicPartition(one.topic, one.partition), one.start, one.end): one for one in ranges}
+    found = {one.piece: one for one in ranges}
     wanted = {piece for part in plan.partitions for piece in _task_ranges(plan, part)}
     if len(found) < len(ranges) or found.keys() != wanted:
         raise AccountError(f"ranges came twice, or not all, or others: {next(iter(found.keys() ^ wanted), None)}")
@@ -60,13 +59,8 @@ def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
         before = None if plan.kind == "backfill" else times.get(part.partition, plan.newest.get(part.partition))
         made, times[part.partition] = _assembled(plan, part, found, before)
         parts.append(made)
-    written: list[RecordFile] = []
-    for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder)):
-        name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
-        work = PurePath(file.work).name
-        written.append(RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices, file.statistics))
-    _refuse_unbalanced(parts, written)
-    return WrittenFiles(parts, written, times)
+    _refuse_unbalanced(parts, files)
+    return WrittenFiles(parts, files, times)
 
 
 def _assembled(
@@ -75,7 +69,7 @@ def _assembled(
     answers = [found[piece] for piece in _task_ranges(plan, part)]
     end = part.start
     for answer in answers:
-        if answer.start != end or not answer.start <= answer.reached <= answer.end:
+        if answer.piece.start != end or not end <= answer.reached <= answer.piece.end:
             raise AccountError(answer)
         end = answer.reached
     if plan.max_bytes is None and end != part.end:
@@ -161,11 +155,11 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
 
     def on_answer(answer: DoneAnswer) -> None:
         nonlocal done, size
-        if isinstance(answer, FileAnswer):
+        if isinstance(answer, RecordFile):
             size += answer.bytes
         else:
             # An executor that is lost after its task makes Spark repeat it, and report it twice.
-            done = min(total, done + answer.end - answer.start)
+            done = min(total, done + answer.piece.end - answer.piece.start)
         context.on_progress(Progress("exporting", done, total, size))
 
     context.on_progress(Progress("starting Spark", 0, total))
@@ -193,17 +187,15 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
         destination.work(plan.group, plan.run),
         parse_compression(plan.compression),
         plan.target_bytes,
-        {
-            "zkgroup.run": f"{plan.group}@{plan.run}",
-            "zkgroup.group": plan.group,
-            "zkgroup.version": __version__,
-        },
+        plan.group,
+        plan.run,
         plan.layout,
         plan.schemas,
         plan.planned,
         shared=is_shared,
         only=only,
         cuts={partition: starts for partition, starts in cuts.items() if len(starts) > 1},
+        tags={topic: identity.tag for topic, identity in plan.topics.items()},
     )
 
 

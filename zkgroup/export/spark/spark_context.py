@@ -224,9 +224,8 @@ class SparkJobs:
             self._ship()
         except _FAILURES as error:  # of a context that Spark has stopped by itself
             raise self._failure_of(error) from None
-        plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
 
-        def work(dealt: Iterator[list[tuple[str, int, int, int]]]) -> Iterator[Answer]:
+        def work(dealt: Iterator[Sequence[OffsetRange]]) -> Iterator[Answer]:
             from zkgroup.export.tasks.export_task import run_task  # with pyarrow, for which only executors have use
 
             if not gc.get_freeze_count():
@@ -236,29 +235,23 @@ class SparkJobs:
                     results.add([answer])
                     yield answer
 
-        job = Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
-        seen: list[Answer] = []
+        job = Job(context, f"zkgroup-{os.getpid()}-{id(tasks)}", tasks, work)
+        seen = 0
         try:
             job.start()
-            while not job.is_finished(_POLL):
-                if self._is_cluster and job.idle_seconds() > self._timeout:
+            is_finished = False
+            while not is_finished:
+                is_finished = job.is_finished(_POLL)
+                if not is_finished and self._is_cluster and job.idle_seconds() > self._timeout:
                     raise spark_failures.no_executor(context.master, self._timeout, self._keep_log())
-                answers = results.value
-                for answer in answers[len(seen) :]:
+                for answer in results.value[seen:]:
                     done(done_or_raise(answer))
-                seen = list(answers)
-            answers = job.result()
+                    seen += 1
+            return [done_or_raise(answer) for answer in job.result()]
         except _FAILURES as error:
             raise self._failure_of(error) from None
         finally:
             job.cancel()
-        finished: list[DoneAnswer] = []
-        reported = set(map(repr, seen))
-        for answer in answers:
-            finished.append(done_or_raise(answer))
-            if repr(answer) not in reported:  # the last ones
-                done(finished[-1])
-        return finished
 
     def _failure_of(self, error: Exception) -> Exception:
         text = self._log_text()

@@ -28,16 +28,16 @@ _DELETED = "run it again: it asks with --on-mismatch how to continue"
 T = TypeVar("T")
 
 
-def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) -> Iterator[Answer]:
-    """Export ``ranges``, each (topic, partition, start, end), one after the other; stops at the first that fails."""
+def run_task(settings: TaskSettings, ranges: Iterable[OffsetRange]) -> Iterator[Answer]:
+    """Export ``ranges``, one after the other; stops at the first that fails."""
     files: TaskFiles | None = None
     source = _Source(settings.kafka)
     done = False
     try:
         files = TaskFiles(settings.files)
-        for topic, partition, start, end in ranges:
+        for piece in ranges:
             with _collect_seldom():
-                answer = _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), source, files)
+                answer = _export(settings, piece, source, files)
             yield answer
             yield from files.pop_finished()
         files.finish()
@@ -67,7 +67,6 @@ def _collect_seldom() -> Iterator[None]:
 
 
 def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: TaskFiles) -> RangeAnswer:
-    (topic, partition), start, end = piece
     reading = _RangeReading(settings, piece, source)
     files.begin(piece)
     for batch in reading.batches():
@@ -77,7 +76,7 @@ def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: 
     gaps = _patiently(reading.gaps)
     if files.elsewhere:
         gaps["elsewhere"] = files.elsewhere
-    return RangeAnswer(topic, partition, start, end, reading.reached, gaps, *counts)
+    return RangeAnswer(piece, reading.reached, gaps, *counts)
 
 
 def _patiently(ask: Callable[[], T]) -> T:

@@ -24,15 +24,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from zkgroup import __version__
 from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.message_contents import END_OF_TIME, Format, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
-from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
+from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, RecordFile, Slice
 from zkgroup.export.stores.store import Store, WorkFile, open_store
-from zkgroup.export.tasks.task_data import FileAnswer, FileOptions, LateCounter
+from zkgroup.export.tasks.task_data import FileOptions, LateCounter
 from zkgroup.schemas.field_schema import FieldSchemas
 
 _GROUP_ROWS: Final = 128 << 10
@@ -92,7 +93,7 @@ class TaskFiles:
         self._most_open = min(_OPEN_FILES, max(16, descriptors))
         self._load = _Load()
         self._files: dict[_Folder, _OpenFile] = {}  # the one that was used last, at the end
-        self._finished: list[FileAnswer] = []
+        self._finished: list[RecordFile] = []
         self._piece: OffsetRange | None = None
         self._reached = 0
         self._stretch = 0  # grows where a range does not go on with the one before, in its part of the plan
@@ -204,7 +205,7 @@ class TaskFiles:
         for folder in list(self._files):
             self._close(folder)
 
-    def pop_finished(self) -> list[FileAnswer]:
+    def pop_finished(self) -> list[RecordFile]:
         """The files that were closed since this was asked."""
         taken, self._finished = self._finished, []
         return taken
@@ -367,28 +368,31 @@ class _OpenFile:
             store_schema=False,
         )
 
-    def close(self, topic: str, folder: str) -> FileAnswer:
+    def close(self, topic: str, folder: str) -> RecordFile:
         """Write the rest, and the footer. The file then survives a power cut."""
         self.flush()
         assert self._work is not None
-        layout, slices = self._options.layout, self._slices
+        options, layout, slices = self._options, self._options.layout, self._slices
+        work = self._work.name.rpartition("/")[2]
         origin = {
+            "run": f"{options.group}@{options.run}",
+            "group": options.group,
+            "version": __version__,
             "topic": topic,
             "ranges": orjson.dumps([list(one) for one in slices]).decode(),
-            "file": self._work.name.rpartition("/")[2].removesuffix(".tmp"),
+            "file": work.removesuffix(".tmp"),
         }
         if len(slices) == 1:
             origin |= {name: str(getattr(slices[0], name)) for name in ("partition", "start", "end")}
         if layout.is_timed:
             origin["zone"] = layout.zone
-        self._parquet.add_key_value_metadata(
-            dict(self._options.metadata) | {f"zkgroup.{name}": value for name, value in origin.items()}
-        )
+        self._parquet.add_key_value_metadata({f"zkgroup.{name}": value for name, value in origin.items()})
         self._parquet.close()
         statistics = column_statistics(self._parquet.writer.metadata) if layout.has_tables else ()
-        work, size = self._work.name, self._work.finish()
+        size = self._work.finish()
         self._forget()
-        return FileAnswer(work, topic, folder, self._written, size, tuple(slices), statistics)
+        name = f"{folder}/{layout.name(slices, options.run, options.tags.get(topic))}"
+        return RecordFile(work, name, topic, self._written, size, tuple(slices), statistics)
 
     def abandon(self) -> None:
         """Remove it."""

@@ -18,30 +18,33 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Layout, Period
-from zkgroup.export.model.plan_types import ColumnStatistics, Slice
+from zkgroup.export.model.plan_types import OffsetRange, RecordFile
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How files are written, and where: in ``folder`` of the destination. ``compression``: codec and level.
-    ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
-    messages from later than that make nothing late. ``shared``: a file may hold several partitions. ``only``: of
-    ranges that touch one of these (folder, start, end), only their messages are written. ``cuts``: offsets at which
-    another part of the plan begins, where a partition has several: each has slices of its own."""
+    """How files of a ``group``'s ``run`` are written, and where: in ``folder`` of the destination. ``compression``:
+    codec and level. ``target_bytes``: a file that has grown to this size is followed by another. ``planned``:
+    milliseconds since 1970; messages from later than that make nothing late. ``shared``: a file may hold several
+    partitions. ``only``: of ranges that touch one of these (folder, start, end), only their messages are written.
+    ``cuts``: offsets at which another part of the plan begins, where a partition has several: each has slices of its
+    own. ``tags``: the marks of the topics' logs, where they have some."""
 
     destination: Address
     folder: str
     compression: tuple[str, int | None]
     target_bytes: int
-    metadata: Mapping[str, str]
+    group: str
+    run: str
     layout: Layout = field(default_factory=Layout)
     schemas: FieldSchemas = field(default_factory=FieldSchemas)
     planned: int = 1 << 62
     shared: bool = True
     only: Mapping[TopicPartition, Sequence[tuple[str, int, int]]] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
+    tags: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,11 @@ class TaskSettings:
 
 
 class RangeAnswer(NamedTuple):
-    """The offsets of a range. Those up to ``reached`` are rows or gaps; it is ``end`` unless a limit of
-    bytes ended the range before. ``gaps``: by kind. ``rows`` are all messages, also those that are ``undecodable``.
+    """The offsets of a range. Those up to ``reached`` are rows or gaps; it is the range's end unless a limit of
+    bytes ended it before. ``gaps``: by kind. ``rows`` are all messages, also those that are ``undecodable``.
     ``late``, ``fresh``: see ``LateCounter``."""
 
-    topic: str
-    partition: int
-    start: int
-    end: int
+    piece: OffsetRange
     reached: int
     gaps: Mapping[str, int]
     rows: int
@@ -78,21 +78,8 @@ class RangeAnswer(NamedTuple):
     fresh: Mapping[int, int]
 
 
-class FileAnswer(NamedTuple):
-    """A finished file. ``work``: its name in the destination as yet; ``folder``: where it is to go. ``statistics``: of
-    the columns that have some, if the file is a table's."""
-
-    work: str
-    topic: str
-    folder: str
-    rows: int
-    bytes: int
-    slices: tuple[Slice, ...]
-    statistics: tuple[ColumnStatistics, ...] = ()
-
-
 #: A range that was read, or a file that was written; a file's ranges may come before it and behind it.
-DoneAnswer: TypeAlias = RangeAnswer | FileAnswer
+DoneAnswer: TypeAlias = RangeAnswer | RecordFile
 Answer: TypeAlias = DoneAnswer | ZkgroupError
 
 
