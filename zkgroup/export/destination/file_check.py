@@ -17,6 +17,7 @@ from zkgroup.export.model.plan_types import LostRange, Slice, StoredFile
 from zkgroup.export.stores.store import Store
 from zkgroup.text import counted
 
+_LINE: Final = 400  # characters of an error
 _SLICES: Final = msgspec.json.Decoder(tuple[Slice, ...])
 
 
@@ -32,7 +33,7 @@ def check_file(store: Store, file: StoredFile, known: ExpectedFile) -> list[str]
             from zkgroup.export.stores.object_store import without_secrets
 
             text = without_secrets(store.address, error)
-        problems = [f" cannot be read: {text.splitlines()[0].rstrip('.')}"]
+        problems = [f" cannot be read: {text.splitlines()[0][:_LINE].rstrip('.')}"]
     return [f"{file.name}{why}" for why in problems]
 
 

@@ -23,7 +23,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +32,6 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.conf import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
-from pyspark.version import __version__ as spark_version
 
 from zkgroup.child_processes import Watchdog, childs_environment
 from zkgroup.config.setting_files import cache_dir
@@ -94,9 +92,7 @@ class SparkJvm:
         settings = self._folder / "spark.properties"
         settings.write_text(encode_properties(properties), encoding="ascii")
         home = str(_find_spark_home())
-        command = [str(Path(home, "bin", "spark-submit")), "--properties-file", str(settings)]
-        if int(spark_version.partition(".")[0]) >= 4:
-            command.append("--load-spark-defaults")
+        command = [str(Path(home, "bin", "spark-submit")), "--properties-file", str(settings), "--load-spark-defaults"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         variables = {**childs_environment(), **environment, "SPARK_HOME": home, "SPARK_CONNECT_MODE": "0"}
         variables["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(self._folder / "connection")
@@ -121,38 +117,18 @@ class SparkJvm:
         """Port and secret, which the JVM writes to a file once it listens."""
         path = self._folder / "connection"
         while not path.is_file():
-            if not self.is_alive:
-                raise OSError(f"Spark's JVM {self.end_of_life}")
-            time.sleep(_POLL)
+            if (code := self.exit_code(_POLL)) is not None:
+                raise OSError(end_of_jvm(code))
         data = path.read_bytes()
         port, length = struct.unpack(">ii", data[:8])
         return port, data[8 : 8 + length].decode()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the JVM runs; also where it is not ours."""
-        return self._process is None or self._process.poll() is None
-
-    def ends_within(self, timeout: float) -> bool:
-        """Whether the JVM ends within ``timeout`` seconds: its connections break before it can be waited for."""
-        if self._process is None:
-            return False
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    @property
-    def was_killed(self) -> bool:
-        return self._process is not None and (self._process.poll() or 0) < 0
-
-    @property
-    def end_of_life(self) -> str:
-        code = None if self._process is None else self._process.poll()
-        if code is None:
-            return "runs"
-        return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
+    def exit_code(self, timeout: float) -> int | None:
+        """That of the JVM, if it ends within ``timeout`` seconds: its connections break before it can be waited for.
+        None where it runs, or is not ours."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return None if self._process is None else self._process.wait(timeout)
+        return None
 
     def kill(self) -> None:
         """End it at once. A ``start`` in another thread then fails."""
@@ -197,6 +173,12 @@ class SparkJvm:
                 raise
         if classes is not None and process.returncode == 0:
             classes.keep()
+
+
+def end_of_jvm(code: int) -> str:
+    """How it ended, by its exit code."""
+    how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
+    return f"Spark's JVM {how}"
 
 
 def _spare_numpy(gateway: Any) -> None:

@@ -32,7 +32,7 @@ from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import python_daemon, spark_failures
-from zkgroup.export.spark.jvm_gateway import SparkJvm, environment_variables, is_spark_of_pyspark
+from zkgroup.export.spark.jvm_gateway import SparkJvm, end_of_jvm, environment_variables, is_spark_of_pyspark
 from zkgroup.export.spark.spark_properties import PORT, choose_master, default_properties, is_cluster, own_properties
 from zkgroup.export.tasks.task_data import Answer, DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.tasks.task_results import Answers
@@ -112,8 +112,9 @@ class SparkJobs:
             raise
         if self._failure is None:
             return
-        if _has_ended(jvm, self._failure) and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
-            why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
+        code = _exit_code(jvm, self._failure)
+        if code is not None and code < 0:  # killed by the kernel where memory is short: no wrong usage
+            why = f"Spark does not start on {self._master}: {end_of_jvm(code)}"
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):
             raise spark_failures.start_failure(
@@ -257,9 +258,9 @@ class SparkJobs:
         text = self._log_text()
         if spark_failures.GAVE_UP in text:  # after a minute, without an error for the context's user
             return spark_failures.no_master(self._master, self._keep_log())
-        if self._jvm is not None and _has_ended(self._jvm, error):
+        if self._jvm is not None and (code := _exit_code(self._jvm, error)) is not None:
             return ZkgroupError(
-                f"Spark's JVM {self._jvm.end_of_life}",
+                end_of_jvm(code),
                 f"run the same command again, which goes on from here; its log: {self._keep_log()}",
             )
         if isinstance(error, OSError):
@@ -282,9 +283,9 @@ class SparkJobs:
         self._context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
 
 
-def _has_ended(jvm: SparkJvm, error: Exception) -> bool:
-    """Whether the JVM has ended, hence ``error``: an error that Java has raised came from a live one."""
-    return jvm.ends_within(0.0 if isinstance(error, Py4JJavaError) else _DYING)
+def _exit_code(jvm: SparkJvm, error: Exception) -> int | None:
+    """The JVM's exit code if it has ended, hence ``error``: an error that Java has raised came from a live one."""
+    return jvm.exit_code(0.0 if isinstance(error, Py4JJavaError) else _DYING)
 
 
 def pack_code(target: Path) -> Path:

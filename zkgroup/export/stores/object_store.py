@@ -125,7 +125,7 @@ class ObjectStore:
         except FileNotFoundError:
             found = pafs.FileType.NotFound
         except FAILURES as error:
-            if is_denied(str(error)) and self._may_be_listed():
+            if _DENIED.search(str(error)) and self._may_be_listed():
                 return
             scheme, _, rest = self.uri.partition("://")
             where = f"{scheme}://{rest.partition('/')[0]}"
@@ -315,7 +315,7 @@ def open_filesystem(address: ObjectAddress) -> Any:
         return pafs.FileSystem.from_uri(uri_with_defaults(address))[0]
     except (*FAILURES, ValueError, NotImplementedError) as error:
         raise UsageError(
-            f"cannot use {address}: {without_secrets(address, error)}", "check --to and its options"
+            f"cannot use {address}: {without_secrets(address, error)[:_LINE]}", "check --to and its options"
         ) from None
 
 
@@ -366,17 +366,13 @@ def check_credentials(address: ObjectAddress) -> None:
 
 
 def without_secrets(address: ObjectAddress, error: Exception) -> str:
-    """What pyarrow says, on one line of some length, without what may be secret."""
-    return _all_of(address, error)[:_LINE] or type(error).__name__
-
-
-def _all_of(address: ObjectAddress, error: Exception) -> str:
+    """What pyarrow says, on one line, without what may be secret."""
     text = " ".join(str(error).split())
     text = text.replace(uri_with_defaults(address), address.shown).replace(address.uri, address.shown)
     text = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text)  # Azure's signatures, written in any way
     for hidden in sorted({address.secret or "", address.key or "", *address.hidden} - {""}, key=len, reverse=True):
         text = text.replace(hidden, "***")
-    return re.sub(r" ?\(Request ID: [^)]*\)", "", text)
+    return re.sub(r" ?\(Request ID: [^)]*\)", "", text) or type(error).__name__
 
 
 # Of AWS's client, and of the libraries that Google's, Azure's and Hadoop's are made of.
@@ -401,22 +397,17 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def is_denied(text: str) -> bool:
-    """Whether a store's words mean that these credentials may not."""
-    return _DENIED.search(text) is not None
-
-
 def store_failure(address: ObjectAddress, what: str, error: Exception, place: str = "") -> ZkgroupError:
     """The error for ``what`` pyarrow could not do at ``place`` (``address`` itself by default), in our words where the
     cause is plain, in the store's own elsewhere. Its words are logged."""
-    text, what = _all_of(address, error), f"{what} {place or address}"
+    text, what = without_secrets(address, error), f"{what} {place or address}"
     log.info("%s: %s", what, text)
     where, who = _REMEDIES.get("abfs" if address.scheme in AZURE else address.scheme, _REMEDIES["hdfs"])
     if _SILENT.search(text):
         return UnreachableError(f"{what}: the store does not answer", f"check {where}, then run it again")
-    if is_denied(text):
+    if _DENIED.search(text):
         return ZkgroupError(
             f"{what}: the store does not allow it to these credentials, or does not know them",
             f"check {who} and what they may do there, then run it again",
         )
-    return ZkgroupError(f"{what}: {text[:_LINE] or type(error).__name__}", "see to the store, then run it again")
+    return ZkgroupError(f"{what}: {text[:_LINE]}", "see to the store, then run it again")
