@@ -24,11 +24,12 @@ from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan, RecordFile, Slice
-from zkgroup.export.model.run_record import RecordPart, RunPlan, TopicIdentity
+from zkgroup.export.model.run_record import RecordPart, TopicIdentity
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.export.run import planner, range_tasks
+from zkgroup.export.run.planner import RunPlan
 from zkgroup.export.run.range_tasks import AccountError, assemble
-from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary
 from zkgroup.export.spark.spark_context import pack_code
 from zkgroup.export.tasks.export_task import run_task
 from zkgroup.export.tasks.task_data import DoneAnswer, FileOptions, RangeAnswer, TaskSettings
@@ -217,7 +218,7 @@ def test_a_folder_that_tasks_cannot_write_to_is_named(
 
 T0 = TopicPartition("t", 0)
 PLAN = RunPlan(
-    "00000001-aaaaaaaa", "g", "export", "c", 0, "read_committed", "zstd", 1, 10, None, False,
+    "00000001-aaaaaaaa", ExportRequest("g", Path("/out"), range_messages=10), ("c",), 0, "read_committed",
     {"t": TopicIdentity(7)}, (PartitionPlan(T0, 0, 3, 0, 20),), {}, Layout(),
 )  # fmt: skip
 

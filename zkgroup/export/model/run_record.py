@@ -1,4 +1,4 @@
-"""A run: what it does (in memory), and its record in the destination's log, as JSON.
+"""The record of a run in the destination's log, as JSON.
 
 Times are milliseconds since 1970. Offsets are the next one to read, intervals exclude their end.
 
@@ -24,7 +24,6 @@ from zkgroup.export.model.accounting import Interval
 from zkgroup.export.model.layout import ColumnTypes, Layout
 from zkgroup.export.model.plan_types import PartitionPlan, RecordFile, Slice
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.schemas.field_schema import FieldSchemas
 
 Kind = Literal["export", "backfill"]
 
@@ -51,38 +50,6 @@ class TopicIdentity:
 
 #: Defaults: the size of a file, about how many messages one task reads, and the codec.
 TARGET_BYTES, RANGE_MESSAGES, COMPRESSION = 512 << 20, 1_000_000, "zstd"
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """What a run does, fixed before anything is read. It is in memory only: a run that is not decided is planned anew.
-
-    ``clusters``: what its cluster is and was called. ``max_bytes``: of keys and values that a run may take, None for no
-    limit. ``compression``: ``CODEC`` or ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and
-    what nothing explains, is a recorded gap instead of a failure. ``newest``: the newest period of each partition so
-    far, for late messages. ``bases``: see ``RunRecord``.
-    """
-
-    run: str
-    group: str
-    kind: Kind
-    clusters: tuple[str, ...]
-    planned: int
-    isolation: str
-    compression: str
-    target_bytes: int
-    range_messages: int
-    max_bytes: int | None
-    records_gaps: bool
-    topics: Mapping[str, TopicIdentity]
-    partitions: tuple[PartitionPlan, ...]
-    coverage: Mapping[str, TopicCoverage]
-    layout: Layout
-    schemas: FieldSchemas = field(default_factory=FieldSchemas)
-    previous: str | None = None
-    joined_before: bool = False
-    newest: Mapping[TopicPartition, int] = field(default_factory=dict)
-    bases: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

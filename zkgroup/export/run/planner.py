@@ -25,8 +25,8 @@ from zkgroup.export.destination.run_log import (
 )
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
-from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, damaged, now_ms
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts, PartitionPlan
+from zkgroup.export.model.run_record import RunRecord, TopicCoverage, TopicIdentity, damaged, now_ms
 from zkgroup.export.planning.export_plan import as_exported, make_plan, plan_backfill
 from zkgroup.export.planning.export_request import ExportRequest, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.group_state import GroupState
@@ -59,6 +59,35 @@ class _Findings:
     coverage: dict[str, TopicCoverage]
     identities: Mapping[str, TopicIdentity]
     facts: Sequence[PartitionFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run does for its ``request``, fixed before anything is read. It is in memory only: a run that is not
+    decided is planned anew.
+
+    ``clusters``: what its cluster is and was called. ``newest``: the newest period of each partition so far, for late
+    messages. ``bases``: see ``RunRecord``.
+    """
+
+    run: str
+    request: ExportRequest
+    clusters: tuple[str, ...]
+    planned: int
+    isolation: str
+    topics: Mapping[str, TopicIdentity]
+    partitions: tuple[PartitionPlan, ...]
+    coverage: Mapping[str, TopicCoverage]
+    layout: Layout
+    schemas: FieldSchemas = field(default_factory=FieldSchemas)
+    previous: str | None = None
+    joined_before: bool = False
+    newest: Mapping[TopicPartition, int] = field(default_factory=dict)
+    bases: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        return self.request.group
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +162,10 @@ class Planner:
         cleanup = found.state.cleanup(topics, found.kafka, registry.timeout) if plan.reads else {}
         run = RunPlan(
             run=destination.new_run(request.group),
-            group=request.group,
-            kind="backfill" if request.backfill else "export",
+            request=request,
             clusters=tuple(found.clusters),
             planned=now_ms(),
             isolation=found.kafka.isolation,
-            compression=request.compression,
-            target_bytes=request.target_bytes,
-            range_messages=request.range_messages,
-            max_bytes=request.max_bytes,
-            records_gaps=request.records_gaps,
             topics={topic: replace(found.identities[topic], cleanup=cleanup.get(topic)) for topic in sorted(topics)},
             partitions=parts,
             coverage=found.coverage | {t: one for t, one in found.exported.as_recorded.items() if t not in topics},

@@ -13,8 +13,9 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.accounting import Interval, overlaps, total
 from zkgroup.export.model.layout import Period, parse_compression
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan, RecordFile
-from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordPart, RunPlan, ranges_by_part
+from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordPart, ranges_by_part
 from zkgroup.export.planning.notices import GapNotice
+from zkgroup.export.run.planner import RunPlan
 from zkgroup.export.run.run_context import Progress, RunContext
 from zkgroup.export.tasks.task_data import DoneAnswer, FileOptions, RangeAnswer, TaskSettings, late_of
 from zkgroup.protocol.names import TopicPartition
@@ -32,7 +33,7 @@ class WrittenFiles:
 
 def _task_ranges(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
     """A part in pieces; with a limit of bytes it is one piece, which may end anywhere."""
-    size = plan.range_messages if plan.max_bytes is None else 1 << 62
+    size = plan.request.range_messages if plan.request.max_bytes is None else 1 << 62
     return cut(part.partition, part.start, part.end, size)
 
 
@@ -56,7 +57,7 @@ def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
     parts: list[RecordPart] = []
     for part in plan.partitions:
         # What is filled in lies before what is known as newest, and is not late for that.
-        before = None if plan.kind == "backfill" else times.get(part.partition, plan.newest.get(part.partition))
+        before = None if plan.request.backfill else times.get(part.partition, plan.newest.get(part.partition))
         made, times[part.partition] = _assembled(plan, part, found, before)
         parts.append(made)
     _refuse_unbalanced(parts, files)
@@ -72,7 +73,7 @@ def _assembled(
         if answer.piece.start != end or not end <= answer.reached <= answer.piece.end:
             raise AccountError(answer)
         end = answer.reached
-    if plan.max_bytes is None and end != part.end:
+    if plan.request.max_bytes is None and end != part.end:
         raise AccountError(f"{part.partition} was read to {end} only")
     undecodable = sum(answer.undecodable for answer in answers)
     late, newest = late_of(((answer.late, answer.fresh) for answer in answers), newest)
@@ -148,9 +149,9 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
     context.on_point("folder made")
     kafka = context.kafka().with_isolation(plan.isolation)
     ranges = [piece for part in plan.partitions for piece in _task_ranges(plan, part)]
-    share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
+    share = None if plan.request.max_bytes is None else max(1, plan.request.max_bytes // max(1, len(ranges)))
     cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
-    settings = TaskSettings(kafka.portable(), options, cleanup, share, plan.records_gaps)
+    settings = TaskSettings(kafka.portable(), options, cleanup, share, plan.request.records_gaps)
     done = size = 0
 
     def on_answer(answer: DoneAnswer) -> None:
@@ -167,7 +168,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
         context.on_point("runner started")
         context.on_progress(Progress("exporting", 0, total))
         # Several ranges a task where there are very many, for larger files.
-        size_of_task = max(plan.range_messages, min(_RANGES * plan.range_messages, total // _TASKS))
+        size_of_task = max(plan.request.range_messages, min(_RANGES * plan.request.range_messages, total // _TASKS))
         tasks = pack(ranges, size_of_task, runner.cores)
         answers = runner.run(settings, tasks, on_answer)
     context.on_point("files written")
@@ -185,8 +186,8 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
     return FileOptions(
         destination.store.address,
         destination.work(plan.group, plan.run),
-        parse_compression(plan.compression),
-        plan.target_bytes,
+        parse_compression(plan.request.compression),
+        plan.request.target_bytes,
         plan.group,
         plan.run,
         plan.layout,

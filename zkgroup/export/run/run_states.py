@@ -19,7 +19,6 @@ from zkgroup.export.destination.table_format import TableChangedError, open_form
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import (
     RecordPart,
-    RunPlan,
     RunRecord,
     damaged,
     decode_record,
@@ -29,6 +28,7 @@ from zkgroup.export.model.run_record import (
 )
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.claim import ExportClaim, PartitionLostError, TakenOverError
+from zkgroup.export.run.planner import RunPlan
 from zkgroup.export.run.publication import changed_tables, missing_files, publish, schema_of
 from zkgroup.export.run.range_tasks import WrittenFiles, gap_notices, refuse_unexplained, write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of_first
@@ -114,7 +114,7 @@ class PlannedRun:
         if found != self._pointer:
             raise claim.taken_over(found)
         state = GroupState(claim.registry, plan.group, self.context.on_warning)
-        if plan.kind == "export" and self.context.member is None:
+        if not plan.request.backfill and self.context.member is None:
             state.refuse_if_active()
         identities = state.identities(plan.topics)
         for topic, planned in plan.topics.items():
@@ -131,7 +131,7 @@ class PlannedRun:
         plan, context, store = self.plan, self.context, self.destination.store
         context.on_progress(Progress("publishing", 0, 0))
         warn_of_first(gap_notices(written.parts, "retention"), context.on_warning)
-        if not plan.records_gaps:
+        if not plan.request.records_gaps:
             refuse_unexplained(written.parts)
         warn_of_first(gap_notices(written.parts, "unexplained"), context.on_warning)
         self.claim.persist(self._refuse_changes)
@@ -201,13 +201,13 @@ class PlannedRun:
         record = RunRecord(
             plan.run,
             plan.group,
-            plan.kind,
+            "backfill" if plan.request.backfill else "export",
             plan.clusters[0],
             plan.planned,
             now_ms(),
             plan.isolation,
             plan.layout,
-            plan.joined_before if plan.kind == "backfill" else member is not None,
+            plan.joined_before if plan.request.backfill else member is not None,
             tuple(parts),
             tuple(files),
             topics,
