@@ -74,6 +74,7 @@ from zkgroup.export.spark.spark_context import SparkJobs
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas
 bootstrap, connect, topic, out, group, master, jobs, wanted, kind, form, schema = sys.argv[1:]
@@ -83,7 +84,7 @@ with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) 
         sys.stdin.readline()
         began = time.monotonic()
         layout = LayoutOptions(value=form, format=kind)
-        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest", layout=layout,
+        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin=EARLIEST, layout=layout,
             schemas=schemas)
         rows = run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
         print(f"job {time.monotonic() - began:.3f}", flush=True)
@@ -100,9 +101,10 @@ from zkgroup.export.spark.spark_context import SparkJobs
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.export.planning.export_request import EARLIEST
 bootstrap, connect, topic, out, group, master, count, kind = sys.argv[1:]
 layout = LayoutOptions(format=kind)
-request = ExportRequest(group, Path(out), (topic,), begin="earliest", max_messages=1, layout=layout)
+request = ExportRequest(group, Path(out), (topic,), begin=EARLIEST, max_messages=1, layout=layout)
 with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
     for number in range(int(count)):
         began = time.monotonic()

@@ -23,6 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.layout import LayoutOptions
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
@@ -89,7 +90,7 @@ def _drive(
         wish["group"],
         parse_address(str(wish["out"])),
         tuple(wish["topics"]),
-        begin="earliest",
+        begin=EARLIEST,
         range_messages=10,
         on_mismatch=wish.get("on_mismatch", "fail"),
         join=make_member_config(wish["group"]) if wish.get("join") else None,

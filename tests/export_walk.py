@@ -43,7 +43,7 @@ from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.layout import LayoutOptions, parse_parts, read_name
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.export_request import Bound
+from zkgroup.export.planning.export_request import EARLIEST, Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
@@ -222,7 +222,7 @@ class Walk:
         if outcome[0] == "MismatchError":
             # One of the answers that the refusal offers continues, and is not asked again.
             answer = self.random.choice(("lake", "lake", "group", "skip"))
-            outcome = self.run({"begin": "earliest", "on_mismatch": answer})
+            outcome = self.run({"begin": EARLIEST, "on_mismatch": answer})
             assert outcome[0] in _EXPECTED, outcome
 
     def killed(self) -> None:
@@ -243,7 +243,7 @@ class Walk:
         self.tell(first.wait())
 
     def backfill(self) -> None:
-        self.run({"begin": "earliest", "backfill": True, "on_mismatch": self.random.choice(("fail", "lake"))})
+        self.run({"begin": EARLIEST, "backfill": True, "on_mismatch": self.random.choice(("fail", "lake"))})
 
     def joined(self) -> None:
         self.produce()
@@ -336,7 +336,7 @@ class Walk:
         harm = self.random.choice((None, data[: len(data) // 2], data + b" ", b""))
         path.unlink() if harm is None else path.write_bytes(harm)
         for _ in range(2):
-            self.run({"begin": "earliest"})
+            self.run({"begin": EARLIEST})
             list(history(self.destination))
             verify(self.destination)
         if is_of_log:
@@ -414,7 +414,7 @@ class Walk:
     # --- how --------------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Any]:
-        chosen: dict[str, Any] = {"begin": "earliest", "layout": self.layout}
+        chosen: dict[str, Any] = {"begin": EARLIEST, "layout": self.layout}
         if self.random.random() < 0.25:
             chosen["max_messages"] = self.random.randrange(1, 20)
         if self.random.random() < 0.15:

@@ -23,6 +23,7 @@ from support import fresh_name, numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -217,7 +218,7 @@ def test_a_damaged_file_is_reported_in_a_sentence(
     topic: str, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """What a library says of a file has a full stop of its own: the error goes on behind it as one sentence does."""
-    request = ExportRequest(unique("group"), tmp_path, (topic,), begin="earliest", max_messages=9)
+    request = ExportRequest(unique("group"), tmp_path, (topic,), begin=EARLIEST, max_messages=9)
     run_export(request, registry, lambda: kafka, runner=InProcess)
     file = next(tmp_path.glob("topic=*/partition=0/*.parquet"))
     file.write_bytes(b"x" * file.stat().st_size)

@@ -20,7 +20,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
 from zkgroup.commands.export import show_answers
-from zkgroup.export.planning.export_request import Bound
+from zkgroup.export.planning.export_request import EARLIEST, Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -251,7 +251,7 @@ def moved(
     destination, whose name a shell would take apart."""
     group, out = unique("moved"), tmp_path / "a lake's"
     until = Bound("offsets", offsets={TopicPartition(topic, number): 10 for number in range(2)})
-    request = ExportRequest(group, out, (topic,), begin="earliest", until=until)
+    request = ExportRequest(group, out, (topic,), begin=EARLIEST, until=until)
     run_export(request, registry, lambda: kafka, runner=InProcess)
     commit_offsets(registry, group, {TopicPartition(topic, 0): 15})
     return group, out

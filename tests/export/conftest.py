@@ -24,6 +24,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.layout import LayoutOptions
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
@@ -83,7 +84,7 @@ def export(
     """``export(group, topics…, option=…)`` runs one export to ``tmp_path / "out"``, from the logs' starts."""
 
     def run(group: str, *topics: str, on_warning: Callable[[str], None] = lambda _: None, **options: Any) -> Any:
-        request = ExportRequest(group, **{"root": tmp_path / "out", "topics": topics, "begin": "earliest", **options})
+        request = ExportRequest(group, **{"root": tmp_path / "out", "topics": topics, "begin": EARLIEST, **options})
         return run_export(request, registry, lambda: kafka, on_warning=on_warning)
 
     return run
@@ -101,7 +102,7 @@ def in_process(registry: Registry, kafka: KafkaSettings, tmp_path: Path) -> Call
         on_warning: Callable[[str], None] = lambda _: None,
         **options: Any,
     ) -> list[PartitionSummary]:
-        wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", **options}
+        wish: dict[str, Any] = {"root": tmp_path / "out", "begin": EARLIEST, **options}
         properties = {} if isolation is None else {"isolation.level": isolation}
         settings = KafkaSettings(kafka.bootstrap, properties)
         request = ExportRequest(group, topics=topics, **wish)
@@ -137,7 +138,7 @@ def brief(short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path) -> Exp
         session: float = short.session_timeout,
         **options: Any,
     ) -> list[PartitionSummary]:
-        wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", "range_messages": 10, **options}
+        wish: dict[str, Any] = {"root": tmp_path / "out", "begin": EARLIEST, "range_messages": 10, **options}
         with Registry(replace(short, session_timeout=session), 10.0) as registry:
             request = ExportRequest(group, topics=topics, **wish)
             return run_export(

@@ -16,6 +16,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.run.run_export import ExportRequest, run_export
 
 
@@ -25,7 +26,7 @@ def main(wish: dict) -> int:
     try:
         with Registry(ZooKeeperSettings(wish["connect"]), 20.0) as registry:
             rows = run_export(
-                ExportRequest(begin="earliest", **fields), registry, lambda: KafkaSettings(wish["bootstrap"])
+                ExportRequest(begin=EARLIEST, **fields), registry, lambda: KafkaSettings(wish["bootstrap"])
             )
     except ZkgroupError as error:
         print(error)

@@ -25,6 +25,7 @@ from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan, RecordFile, Slice
 from zkgroup.export.model.run_record import RecordPart, TopicIdentity
+from zkgroup.export.planning.export_request import COMMITTED, LATEST
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.export.run import planner, range_tasks
 from zkgroup.export.run.planner import RunPlan
@@ -67,7 +68,7 @@ def test_every_message_is_there_once_across_two_exports(
     assert sum(row.bytes for row in first) == sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet"))
     assert min(sizes) > 0
     produce(kafka, topic, sent[2000:])
-    second = export(group, begin=None)
+    second = export(group, begin=COMMITTED)
     assert [(row.start, row.end, row.rows) for row in second] == [(667, 1000, 333), (667, 1000, 333), (666, 1000, 334)]
     assert [(row.start, row.end, row.rows, row.files) for row in export(group)] == [(1000, 1000, 0, 0)] * 3
     assert [committed(group, topic, number) for number in range(3)] == [1000] * 3
@@ -158,9 +159,9 @@ def test_a_group_needs_a_start(
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     with pytest.raises(NoOffsetError, match=rf"{topic}-0\b.*--from"):
-        export(group, topic, begin=None)
+        export(group, topic, begin=COMMITTED)
     assert committed(group, topic) is None
-    assert [(row.start, row.end, row.files) for row in export(group, topic, begin="latest")] == [(10, 10, 0)]
+    assert [(row.start, row.end, row.files) for row in export(group, topic, begin=LATEST)] == [(10, 10, 0)]
     assert committed(group, topic) == 10
     fill(topic, 5)
     assert [(row.start, row.end, row.rows) for row in export(group)] == [(10, 15, 5)]
@@ -283,6 +284,7 @@ sys.path.insert(0, sys.argv[1])
 sys.modules |= dict.fromkeys(("kazoo", "msgspec", "regex", "rich", "typer"))  # executors need none of these
 task, settings = pickle.load(sys.stdin.buffer)
 from zkgroup.export.model.plan_types import OffsetRange, TopicPartition
+from zkgroup.export.planning.export_request import COMMITTED, LATEST
 answers = [
     answer
     for topic in (sys.argv[2], "missing-topic")

@@ -64,7 +64,7 @@ def to_store(registry: Registry, kafka: KafkaSettings, s3_server: int, bucket: s
     def run(group: str, *topics: str, port: int = s3_server, **options: Any) -> Any:
         on_point = options.pop("on_point", lambda _: None)
         root = parse_address(uri_of(port, f"{bucket}/{options.pop('place', 'out')}"))
-        request = ExportRequest(group, root, topics, **{"begin": "earliest", "range_messages": 10, **options})
+        request = ExportRequest(group, root, topics, **{"begin": EARLIEST, "range_messages": 10, **options})
         return run_export(request, registry, lambda: kafka, on_point=on_point, runner=InProcess)
 
     return run
@@ -118,7 +118,7 @@ def test_killed_at_its_points_and_run_again(
         seen = [file.name for file in open_store(parse_address(uri)).walk(f"topic={filled}")]
         assert not seen or points.index(point) >= decided
         with Registry(short, 10.0) as own:
-            request = ExportRequest(name, parse_address(uri), (filled,), begin="earliest", range_messages=10)
+            request = ExportRequest(name, parse_address(uri), (filled,), begin=EARLIEST, range_messages=10)
             run_export(request, own, lambda: kafka, runner=InProcess)
         is_complete(name, filled, name)
 
@@ -295,7 +295,7 @@ def test_secrets_are_nowhere(
     def read_pointer(_: str) -> None:
         data.extend(node.data for node in registry.read([Get(znodes.export_state(group))]) if isinstance(node, Node))
 
-    run_export(ExportRequest(group, root, (filled,), begin="earliest"), registry, lambda: kafka, on_point=read_pointer,
+    run_export(ExportRequest(group, root, (filled,), begin=EARLIEST), registry, lambda: kafka, on_point=read_pointer,
                runner=InProcess)  # fmt: skip
     store = open_store(root)
     for file in store.walk(""):

@@ -12,6 +12,7 @@ from export_walk import Walk
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.model.choices import TableKind
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.sandbox.local_cluster import Sandbox
 
 STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "25"))
@@ -36,7 +37,7 @@ def test_nothing_is_twice_and_nothing_is_lost_unnamed(
     print(f"seed {seed}: {STEPS} steps, {sum(walk.outcomes.values())} exports: {dict(walk.outcomes)}")
     # However it was left, the same command ends well in the end, and everything that the log has is there.
     for _ in range(6):
-        outcome = walk.run({"begin": "earliest", "on_mismatch": "lake"})
+        outcome = walk.run({"begin": EARLIEST, "on_mismatch": "lake"})
         walk.check()
         if outcome[0] == "done":
             break

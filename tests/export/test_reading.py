@@ -20,7 +20,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.export_request import LATEST, Bound, parse_bound
+from zkgroup.export.planning.export_request import COMMITTED, EARLIEST, LATEST, Bound, parse_bound
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.planning.notices import GapNotice
@@ -273,7 +273,7 @@ def test_a_backfill_fills_what_is_missing_and_moves_nobody(
     assert (row.start, row.end) == (70, 100)
     assert [message["offset"] for message in messages_in(tmp_path / "out")] == list(range(100))
     with pytest.raises(UsageError, match=r"--backfill.*--from earliest"):
-        export(group, topic, backfill=True, begin=None)
+        export(group, topic, backfill=True, begin=COMMITTED)
 
 
 def test_destination_and_group_must_agree(
@@ -328,10 +328,10 @@ def test_an_export_that_was_overtaken_plans_again(
     assert [row["offset"] for row in messages_in(tmp_path / "out")] == list(range(15))
 
 
-@pytest.mark.parametrize("begin", [None, "latest", "earliest"])
+@pytest.mark.parametrize("begin", [COMMITTED, LATEST, EARLIEST])
 def test_a_new_partition_begins_at_its_start(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    registry: Registry, begin: str | None,
+    registry: Registry, begin: Bound,
 ) -> None:  # fmt: skip
     """A partition that was added since the last export is all new, wherever others were to begin; an offset that is
     named for it is heeded."""

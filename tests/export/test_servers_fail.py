@@ -17,6 +17,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.run import range_tasks
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.tasks import export_task
@@ -70,7 +71,7 @@ def export(three: Sandbox, tmp_path: Path) -> Export:
     def run(group: str, topic: str, on_point: Callable[[str], None] = lambda _: None) -> list[PartitionSummary]:
         kafka = KafkaSettings(three.bootstrap)
         with three.registry(timeout=30.0) as registry:
-            request = ExportRequest(group, tmp_path / "out", (topic,), begin="earliest")
+            request = ExportRequest(group, tmp_path / "out", (topic,), begin=EARLIEST)
             return run_export(request, registry, lambda: kafka, on_point=on_point, runner=InProcess)
 
     return run

@@ -29,6 +29,7 @@ from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.layout import table_name
+from zkgroup.export.planning.export_request import LATEST
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
@@ -126,7 +127,7 @@ def test_a_first_run_that_reads_nothing(
 ) -> None:
     """From the logs' ends: the table is made with its columns, and the next run goes on."""
     topic, old = make_topic(), {"id": 1, "inner": {"a": 0.5}}
-    assert lake.more(kind, topic, OLD, old, begin="latest") == 0
+    assert lake.more(kind, topic, OLD, old, begin=LATEST) == 0
     assert lake.arrow(kind, topic).num_rows == 0
     assert lake.more(kind, topic, OLD, old) == 1
     assert lake.values(kind, topic) == [old]

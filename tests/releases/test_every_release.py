@@ -22,6 +22,7 @@ from support import fresh_name, numbered
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.kafka_releases import RELEASES
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
@@ -179,7 +180,7 @@ def test_exporting(broker: Broker, tmp_path: Path) -> None:
         pytest.skip("exports keep their state in ZooKeeper")
     topic, group = broker.topic(40), fresh_name("group")
     for count in (40, 60):
-        wish = ExportRequest(group, topics=(topic,), root=tmp_path, begin="earliest")
+        wish = ExportRequest(group, topics=(topic,), root=tmp_path, begin=EARLIEST)
         parts = run_export(wish, broker.registry, lambda: broker.kafka, on_warning=lambda _: None, runner=InProcess)
         assert sum(part.rows for part in parts) == (40 if count == 40 else 20)
         if count == 40:

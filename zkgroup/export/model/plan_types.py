@@ -8,8 +8,6 @@ from typing import Literal, NamedTuple
 from zkgroup.export.model.accounting import Interval
 from zkgroup.protocol.names import TopicPartition
 
-Begin = Literal["earliest", "latest"]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:

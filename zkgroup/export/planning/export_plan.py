@@ -213,7 +213,7 @@ def plan_backfill(
     ``RefusedError`` where a file that no record names may hold what is missing, and as ``make_backfill``.
     ``on_warning`` receives what cannot be filled.
     """
-    if request.start.kind == "committed":
+    if request.begin.kind == "committed":
         raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
     if all(fact.committed is None and fact.ended is None for fact in facts):
         nowhere = listed(sorted({fact.partition.topic for fact in facts}))

@@ -17,7 +17,6 @@ from zkgroup.export.model.accounting import Interval
 from zkgroup.export.model.address import Address, name_address
 from zkgroup.export.model.choices import OnMismatch
 from zkgroup.export.model.layout import LayoutOptions, refuse_place
-from zkgroup.export.model.plan_types import Begin
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.file_formats import Wanted
@@ -153,7 +152,7 @@ class ExportRequest:
     root: Address
     topics: tuple[str, ...] = ()
     whitelist: TopicFilter | None = None
-    begin: Bound | Begin | None = None
+    begin: Bound = COMMITTED
     until: Bound = LATEST
     backfill: bool = False
     max_messages: int | None = None
@@ -180,10 +179,6 @@ class ExportRequest:
     def records_gaps(self) -> bool:
         """Whether messages that are missing from the log are recorded as gaps."""
         return self.on_mismatch in ("lake", "group")
-
-    @property
-    def start(self) -> Bound:
-        return self.begin if isinstance(self.begin, Bound) else BEGINNINGS[self.begin or "committed"]
 
 
 #: So many partitions a command names one by one.

@@ -184,9 +184,9 @@ class Planner:
         request, destination, kafka = self.request, self.destination, self.kafka()
         state = GroupState(registry, request.group, self.warn_once)
         topics = state.select_topics(request.topics, request.whitelist)
-        refuse_unknown(request.start, request.until, topics)
-        if request.start.clusters or request.until.clusters:
-            refuse_other_origin(read_cluster(registry), request.start, request.until)
+        refuse_unknown(request.begin, request.until, topics)
+        if request.begin.clusters or request.until.clusters:
+            refuse_other_origin(read_cluster(registry), request.begin, request.until)
         if member is not None:
             topics = self._share(member, registry, topics)
         elif request.join is None and not request.backfill:
@@ -217,7 +217,7 @@ class Planner:
             topics,
             kafka,
             registry.timeout,
-            begin=request.start,
+            begin=request.begin,
             until=request.until,
             identities=identities,
             coverage=coverage,

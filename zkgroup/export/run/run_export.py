@@ -75,7 +75,7 @@ def run_export(
     validate_group_id(request.group)
     if request.join is not None and request.backfill:
         raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
-    refuse_backwards(request.start, request.until)
+    refuse_backwards(request.begin, request.until)
     parse_compression(request.compression)
     for topic in request.topics:
         validate_topic(topic)
