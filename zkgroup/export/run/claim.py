@@ -91,7 +91,7 @@ class ExportClaim:
     def __init__(self, registry: Registry, group: str, on_warning: Callable[[Notice], None]) -> None:
         self.group = group
         self._first = registry
-        self._registry = registry
+        self.registry = registry
         self._on_warning = on_warning
         self._path, self._lock = znodes.export_state(group), znodes.export_lock(group)
         self._above = [znodes.group(group), self._path.rpartition("/")[0], self._path]
@@ -99,12 +99,8 @@ class ExportClaim:
         self._locked = False
         self._reconnect_timeout = max(30.0, 2 * registry.timeout)
 
-    @property
-    def registry(self) -> Registry:
-        return self._registry
-
     def __enter__(self) -> Self:
-        there = self._registry.read([Exists(node) for node in self._above])
+        there = self.registry.read([Exists(node) for node in self._above])
         self._made = {node for node, stat in zip(self._above, there, strict=True) if stat is None}
         try:
             self._acquire()
@@ -119,19 +115,19 @@ class ExportClaim:
         except UnreachableError as error:
             log.debug("letting the claim go: %s", error)  # the lock goes with its session
         finally:
-            if self._registry is not self._first:
-                self._registry.close()
+            if self.registry is not self._first:
+                self.registry.close()
 
     # --- the lock ---------------------------------------------------------------------------------------------------
 
     def _acquire(self) -> None:
-        deadline = time.monotonic() + self._registry.settings.session_timeout + 2.0
+        deadline = time.monotonic() + self.registry.settings.session_timeout + 2.0
         data = msgspec.json.encode(Exporter(socket.gethostname(), os.getpid(), now_ms()))
         has_warned = False
         while True:
             # Not at one go: making missing parents takes several requests.
-            ensured = self._registry.write(Ensure(self._path))
-            refused = self._registry.write(Create(self._lock, data, ephemeral=True))
+            ensured = self.registry.write(Ensure(self._path))
+            refused = self.registry.write(Create(self._lock, data, ephemeral=True))
             if refused is None or self._holds():
                 self._locked = True
                 return
@@ -150,7 +146,7 @@ class ExportClaim:
             elif late or failure.code not in (Code.NO_NODE, Code.CONNECTION_LOSS):
                 found = ensured if isinstance(ensured, Failure) else failure
                 if found.code is Code.CONNECTION_LOSS:
-                    raise UnreachableError(f"ZooKeeper at {self._registry.settings.hosts}: the connection is lost")
+                    raise UnreachableError(f"ZooKeeper at {self.registry.settings.hosts}: the connection is lost")
                 what = f"cannot lock group {self.group} at {self._lock}: {found.code.value}"
                 if found.code is Code.NO_AUTH:
                     raise RefusedError(what, "connect as who may change the group's nodes")
@@ -158,22 +154,22 @@ class ExportClaim:
             time.sleep(_POLL)
 
     def _holds(self) -> bool:
-        (stat,) = self._registry.read([Exists(self._lock)])
-        return getattr(stat, "owner", None) == self._registry.session_id != 0
+        (stat,) = self.registry.read([Exists(self._lock)])
+        return getattr(stat, "owner", None) == self.registry.session_id != 0
 
     def _holder(self) -> str:
-        found = read_holder(self._registry, self.group)
+        found = read_holder(self.registry, self.group)
         return f" (host {found.host}, process {found.pid})" if found else ""
 
     def _release(self) -> None:
         """Delete our lock, and what only it was there for. A group that this claim made goes, too."""
-        (node,) = self._registry.read([Get(self._path)])
+        (node,) = self.registry.read([Get(self._path)])
         ops: list[Op] = [Delete(self._lock)] if self._holds() else []
         if isinstance(node, Node) and not node.data:
             ops.append(Delete(self._path, node.stat.version))
         ops.append(Delete(self._above[1]))
         ops += [Delete(self._above[0])] if self._above[0] in self._made else []
-        for result in self._registry.read(ops):
+        for result in self.registry.read(ops):
             if isinstance(result, Failure) and result.code not in (Code.NOT_EMPTY, Code.NO_NODE):
                 log.debug("tidying up after the export: %s %s", result.code.value, result.detail)
 
@@ -187,13 +183,13 @@ class ExportClaim:
         deadline = time.monotonic() + self._reconnect_timeout
         while True:
             try:
-                if self._registry.is_lost:
+                if self.registry.is_lost:
                     self._renew()
                 if not self._locked:
                     self._acquire()
                 return step()
             except UnreachableError as error:
-                if time.monotonic() > deadline or (asks_brokers and not self._registry.is_lost):
+                if time.monotonic() > deadline or (asks_brokers and not self.registry.is_lost):
                     raise
                 log.info("ZooKeeper: %s; once more", error)
                 time.sleep(_POLL)
@@ -201,16 +197,16 @@ class ExportClaim:
     def _renew(self) -> None:
         """A new session, and the lock under it. A sync makes the result of the old session's last request visible."""
         fresh = Registry(self._first.settings, self._first.timeout).__enter__()
-        if self._registry is not self._first:
-            self._registry.close()
-        self._registry, self._locked = fresh, False
+        if self.registry is not self._first:
+            self.registry.close()
+        self.registry, self._locked = fresh, False
         fresh.read([Sync(znodes.consumers())])
 
     # --- the pointer ------------------------------------------------------------------------------------------------
 
     def pointer(self) -> tuple[Pointer | None, int]:
         """What is under way, and the version to change it from."""
-        return read_pointer(self._registry, self.group)
+        return read_pointer(self.registry, self.group)
 
     def point(self, before: Pointer | None, after: Pointer, unmoved: Sequence[RecordPart] = ()) -> None:
         """Change the pointer from ``before`` to ``after``, if no offset of ``unmoved`` has changed; may be repeated.
@@ -223,7 +219,7 @@ class ExportClaim:
             self.refuse_if_moved(unmoved)
             checks = self._checks(unmoved)
             try:
-                self._registry.transaction([*checks, pointing])
+                self.registry.transaction([*checks, pointing])
             except TransactionRefusedError as refused:
                 if refused.index < len(checks):
                     self.refuse_if_moved(unmoved)
@@ -248,7 +244,7 @@ class ExportClaim:
         def change(pointing: SetData) -> None:
             self._ensure_topics(moving)
             try:
-                self._registry.transaction([*conditions, pointing])
+                self.registry.transaction([*conditions, pointing])
             except TransactionRefusedError as refused:
                 if refused.failure.code not in CHANGED:
                     raise self._not_committed(refused) from None
@@ -280,7 +276,7 @@ class ExportClaim:
         def step() -> bool:
             found, version = self.pointer()
             if found == pointer:
-                refused = self._registry.write(SetData(self._path, b"", version))
+                refused = self.registry.write(SetData(self._path, b"", version))
                 if isinstance(refused, Failure):
                     raise UnreachableError(f"the plan of group {self.group} cannot be dropped: {refused.code.value}")
                 self._made.add(self._above[0])  # if there is nothing else in it: perhaps the run made it
@@ -306,7 +302,7 @@ class ExportClaim:
 
     def offsets(self, plans: Sequence[Part]) -> list[tuple[Part, tuple[int | None, int | None]]]:
         """The committed offset of each, and the version of its node."""
-        found = read_committed(self._registry, self.group, [plan.partition for plan in plans])
+        found = read_committed(self.registry, self.group, [plan.partition for plan in plans])
         versions = {partition: (one.offset, one.version) for partition, one in found.items()}
         return [(plan, versions.get(plan.partition, (None, None))) for plan in plans]
 
@@ -315,7 +311,7 @@ class ExportClaim:
         checks = [
             Check(znodes.offset(self.group, plan.partition), plan.version) for plan in plans if plan.version is not None
         ]
-        settings = self._registry.settings
+        settings = self.registry.settings
         return first_batch(checks, lambda check: cost(check.path, settings), MAX_TRANSACTION_BYTES)
 
     def commit(
@@ -347,12 +343,12 @@ class ExportClaim:
                 raise self.taken_over(found)
             todo = [part for part, _, state in states if state == "planned"]
             self._ensure_topics(todo)
-            pieces = split_transaction([self._operation(part) for part in todo], self._registry.settings) or [[]]
+            pieces = split_transaction([self._operation(part) for part in todo], self.registry.settings) or [[]]
             for number, piece in enumerate(pieces, 1):
                 last: list[Delete] = []
                 if number == len(pieces):
                     last = [Delete(self._lock), Delete(self._path, version)]
-                    (others,) = self._registry.read([Children(self._above[1])])
+                    (others,) = self.registry.read([Children(self._above[1])])
                     last += [Delete(self._above[1])] if others == (self._path.rpartition("/")[2],) else []
                 on_point(f"transaction {number} of {len(pieces)}")
                 self._transact(piece, last)
@@ -363,16 +359,16 @@ class ExportClaim:
     def _ensure_topics(self, parts: Iterable[RecordPart]) -> None:
         topics = {part.partition.topic for part in parts if part.version is None}
         ops = [Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)]
-        answers = zip(ops, self._registry.read(ops), strict=True)
+        answers = zip(ops, self.registry.read(ops), strict=True)
         closed = [op.path for op, answer in answers if isinstance(answer, Failure) and answer.code is Code.NO_AUTH]
-        for path, found in zip(closed, self._registry.read([Exists(path) for path in closed]), strict=True):
+        for path, found in zip(closed, self.registry.read([Exists(path) for path in closed]), strict=True):
             # From 3.8 on a server keeps it to itself that a node is there that may not be read; it may take others.
             if not (isinstance(found, Failure) and found.code is Code.NO_AUTH):
                 raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {path}", _CLOSED)
 
     def _transact(self, piece: Sequence[Create | SetData], last: Sequence[Delete]) -> None:
         try:
-            self._registry.transaction([*piece, *last])
+            self.registry.transaction([*piece, *last])
         except TransactionRefusedError as refused:
             if refused.failure.code is Code.NO_AUTH and refused.path == self._above[1]:
                 self._transact(piece, last[:-1])  # nothing but tidying up: the group's node does not let it go

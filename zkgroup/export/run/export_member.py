@@ -40,10 +40,6 @@ class ExportMember:
         self._topics = list(topics)
         self._connector = Connector(config, registry.settings, kafka=kafka)
 
-    @property
-    def consumer_id(self) -> str:
-        return self._connector.consumer_id
-
     def __enter__(self) -> Self:
         self._connector.merged_streams(self._topics)
         return self
@@ -65,7 +61,7 @@ class ExportMember:
                 why = error.message if isinstance(error, ZkgroupError) else error
                 why = why or f"it rebalances for more than {_REBALANCE:g} s"
                 raise RefusedError(
-                    f"{self.consumer_id} does not get its share of group {self._connector.config.group_id}: {why}",
+                    f"{self._connector.consumer_id} does not get its share of group {self._group}: {why}",
                     "nothing was committed: export again",
                 )
             time.sleep(_POLL)

@@ -109,8 +109,6 @@ def _refuse_unbalanced(parts: Sequence[RecordPart], files: Sequence[RecordFile])
     for (folder, number), ranges in folders.items():
         if overlaps(ranges):
             raise AccountError(f"two files in {folder} hold the same offsets of partition {number}")
-    if len({file.name for file in files}) != len(files):
-        raise AccountError("two files have one name")
 
 
 _GAPS: Mapping[str, str] = {

@@ -18,6 +18,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -67,16 +68,14 @@ class SparkJobs:
         self._timeout = timeout
         self._log = log
         self._log_start = 0
-        self._context: Any = None
+        self.context: Any = None
         self._jvm: SparkJvm | None = None
         self._scratch: Path | None = None
-        self._failure: Exception | None = None
-        self._started = threading.Event()
 
     def __enter__(self) -> Self:
         active = SparkContext._active_spark_context
         if active is not None:
-            self._context = active
+            self.context = active
             return self
         self._scratch = folder = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
         try:
@@ -96,33 +95,33 @@ class SparkJobs:
 
     def _start(self, folder: Path, jvm: SparkJvm) -> None:
         # In a thread of its own, which nothing interrupts; it also keeps pyspark from taking SIGINT for itself.
+        started: Future[None] = Future()
         starter = threading.Thread(
-            target=self._start_context, args=(folder, jvm), name="zkgroup-spark-start", daemon=True
+            target=self._start_context, args=(folder, jvm, started), name="zkgroup-spark-start", daemon=True
         )
         starter.start()
-        deadline = time.monotonic() + self._timeout
         try:
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
-            while not self._started.wait(_POLL):
-                if time.monotonic() > deadline:
-                    raise spark_failures.silent_master(self._master, self._timeout, self._keep_log())
+            if not wait([started], self._timeout).done:
+                raise spark_failures.silent_master(self._master, self._timeout, self._keep_log())
         except BaseException:
             jvm.kill()
-            self._started.wait(STOP)
+            wait([started], STOP)
             raise
-        if self._failure is None:
+        failure = started.exception()
+        if failure is None:
             return
-        code = _exit_code(jvm, self._failure)
+        code = _exit_code(jvm, failure)
         if code is not None and code < 0:  # killed by the kernel where memory is short: no wrong usage
             why = f"Spark does not start on {self._master}: {end_of_jvm(code)}"
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
-        if isinstance(self._failure, _FAILURES):
+        if isinstance(failure, _FAILURES):
             raise spark_failures.start_failure(
-                self._master, self._log_text(), error_text(self._failure), self._keep_log
+                self._master, self._log_text(), error_text(failure), self._keep_log
             ) from None
-        raise self._failure
+        raise failure
 
-    def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
+    def _start_context(self, folder: Path, jvm: SparkJvm, started: Future[None]) -> None:
         try:
             python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
             defaults = default_properties(self._master, folder)
@@ -143,18 +142,17 @@ class SparkJobs:
                     settings.set(key, value)
                 self._master = settings.get("spark.master") or self._master
                 SparkContext._ensure_initialized(gateway=gateway)
-                self._context = SparkContext(conf=settings, gateway=gateway)
-                _quieten_accumulators(self._context)
-        except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
-            self._failure = error
-        finally:
-            self._started.set()
+                self.context = SparkContext(conf=settings, gateway=gateway)
+                _quieten_accumulators(self.context)
+            started.set_result(None)
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            started.set_exception(error)
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         scratch, self._scratch = self._scratch, None
         if scratch is None:  # not ours
             return
-        context, self._context = self._context, None
+        context, self.context = self.context, None
         jvm, self._jvm = self._jvm, None
         try:
             if context is not None:
@@ -165,10 +163,6 @@ class SparkJobs:
                 # pyspark keeps the gateway for the next context of the process: this one is gone.
                 SparkContext._gateway = SparkContext._jvm = None
             shutil.rmtree(scratch, ignore_errors=True)
-
-    @property
-    def context(self) -> Any:
-        return self._context
 
     # --- its log ----------------------------------------------------------------------------------------------------
 
@@ -203,7 +197,7 @@ class SparkJobs:
     def cores(self) -> int:
         """How many tasks it runs at a time, as far as it knows by now."""
         try:
-            return max(1, int(self._context.defaultParallelism))
+            return max(1, int(self.context.defaultParallelism))
         except _FAILURES as error:  # the first read of some properties
             raise self._failure_of(error) from None
 
@@ -219,7 +213,7 @@ class SparkJobs:
 
         The first failure cancels the rest and is raised; so does any exception that interrupts this thread.
         """
-        context = self._context
+        context = self.context
         try:
             results = context.accumulator([], Answers())
             self._ship()
@@ -242,13 +236,13 @@ class SparkJobs:
             job.start()
             is_finished = False
             while not is_finished:
-                is_finished = job.is_finished(_POLL)
+                is_finished = bool(wait([job.outcome], _POLL).done)
                 if not is_finished and self._is_cluster and job.idle_seconds() > self._timeout:
                     raise spark_failures.no_executor(context.master, self._timeout, self._keep_log())
                 for answer in results.value[seen:]:
                     done(done_or_raise(answer))
                     seen += 1
-            return [done_or_raise(answer) for answer in job.result()]
+            return [done_or_raise(answer) for answer in job.outcome.result()]
         except _FAILURES as error:
             raise self._failure_of(error) from None
         finally:
@@ -269,21 +263,21 @@ class SparkJobs:
 
     @property
     def _is_cluster(self) -> bool:
-        return is_cluster(self._context.master)
+        return is_cluster(self.context.master)
 
     def _ship(self) -> None:
         """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job, as to another
         Python of this machine."""
-        if not self._is_cluster and self._context.pythonExec == sys.executable:
+        if not self._is_cluster and self.context.pythonExec == sys.executable:
             return
         folder = self._scratch
         if folder is None:  # a context that outlives this object hands the file to every new executor
             folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        self._context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
+        self.context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
 
 
-def _exit_code(jvm: SparkJvm, error: Exception) -> int | None:
+def _exit_code(jvm: SparkJvm, error: BaseException) -> int | None:
     """The JVM's exit code if it has ended, hence ``error``: an error that Java has raised came from a live one."""
     return jvm.exit_code(0.0 if isinstance(error, Py4JJavaError) else _DYING)
 
@@ -361,9 +355,7 @@ class Job:
         self._name = name
         self._tasks = tasks
         self._work = work
-        self._result: list[Answer] = []
-        self._error: BaseException | None = None
-        self._done = threading.Event()
+        self.outcome: Future[list[Answer]] = Future()
         self._since = self._checked = time.monotonic()
         self._ended = 0  # tasks
         self._thread = threading.Thread(target=self._run, name="zkgroup-export-job", daemon=True)
@@ -375,11 +367,9 @@ class Job:
         try:
             self._context.setJobGroup(self._name, "zkgroup export", interruptOnCancel=True)
             data = self._context.parallelize(self._tasks, len(self._tasks))
-            self._result = data.mapPartitions(self._work).collect()
+            self.outcome.set_result(data.mapPartitions(self._work).collect())
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
-            self._error = error
-        finally:
-            self._done.set()
+            self.outcome.set_exception(error)
 
     def idle_seconds(self) -> float:
         """How long it has had no active executor: Spark itself waits for one for ever. Asks Spark at most once a
@@ -395,17 +385,9 @@ class Job:
                 self._since, self._ended = now, ended
         return now - self._since
 
-    def is_finished(self, timeout: float) -> bool:
-        return self._done.wait(timeout)
-
-    def result(self) -> list[Answer]:
-        if self._error is not None:
-            raise self._error
-        return self._result
-
     def cancel(self) -> None:
         """End the job if it still runs, and wait for its thread."""
-        if self._thread.ident is not None and not self._done.is_set():
+        if self._thread.ident is not None and not self.outcome.done():
             with contextlib.suppress(Py4JError, OSError):
                 self._context.cancelJobGroup(self._name)
-            self._done.wait(STOP)
+            wait([self.outcome], STOP)

@@ -102,16 +102,13 @@ class _FolderFile:
 class FolderStore:
     """A folder, on a file system that the tasks share; and, as ``Store``, what every place for files does."""
 
+    #: What ``open_store`` makes the same store from.
+    address: Address
     #: That each file takes while it grows.
     descriptors = 1
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-
-    @property
-    def address(self) -> Address:
-        """What ``open_store`` makes the same store from."""
-        return self.root
+        self.root = self.address = root
 
     @property
     def uri(self) -> str:
