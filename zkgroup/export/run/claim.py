@@ -31,7 +31,7 @@ from zkgroup.groups.changes.export_znodes import (
     decode_pointer,
     encode_pointer,
 )
-from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
+from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch, not_allowed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
@@ -147,10 +147,7 @@ class ExportClaim:
                 found = ensured if isinstance(ensured, Failure) else failure
                 if found.code is Code.CONNECTION_LOSS:
                     raise UnreachableError(f"ZooKeeper at {self.registry.settings.hosts}: the connection is lost")
-                what = f"cannot lock group {self.group} at {self._lock}: {found.code.value}"
-                if found.code is Code.NO_AUTH:
-                    raise RefusedError(what, "connect as who may change the group's nodes")
-                raise ZkgroupError(f"{what} {found.detail}".rstrip())
+                raise not_allowed(f"cannot lock group {self.group} at {self._lock}", found)
             time.sleep(_POLL)
 
     def _holds(self) -> bool:
@@ -382,10 +379,8 @@ class ExportClaim:
             ) from None
 
     def _not_committed(self, refused: TransactionRefusedError) -> ZkgroupError:
-        what = f"cannot commit for group {self.group}: {refused.message}"
-        if refused.failure.code is Code.NO_AUTH:
-            return ZkgroupError(what, _CLOSED)
-        return ZkgroupError(f"{what} {refused.failure.detail}".rstrip())
+        what = f"cannot commit for group {self.group}: transaction refused at {refused.path}: {refused.failure.words}"
+        return ZkgroupError(what, _CLOSED if refused.failure.code is Code.NO_AUTH else None)
 
     def _operation(self, part: RecordPart) -> Create | SetData:
         path, data = znodes.offset(self.group, part.partition), znodes.encode_offset(part.end)
@@ -399,7 +394,7 @@ def read_pointer(registry: Registry, group: str) -> tuple[Pointer | None, int]:
     if isinstance(node, Node):
         return decode_pointer(path, node.data), node.stat.version
     if isinstance(node, Failure) and node.code is not Code.NO_NODE:
-        raise ZkgroupError(f"cannot read {path}: {node.code.value} {node.detail}")
+        raise ZkgroupError(f"cannot read {path}: {node.words}")
     return None, -1
 
 

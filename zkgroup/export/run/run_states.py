@@ -227,11 +227,8 @@ class PlannedRun:
         store.sync(f"{work}/{file.work}" for file in files)
         store.write(f"{work}/{RECORD}", data)
         self.context.on_point("record written")
-        return record, data, _decided(self._pointer, data, parts)
-
-
-def _decided(pointer: Pointer, record: bytes, parts: list[RecordPart]) -> Pointer:
-    return Pointer("decided", pointer.run, pointer.output, digest(record), _offsets_of(parts))
+        pointer = Pointer("decided", plan.run, self._pointer.output, digest(data), _offsets_of(parts))
+        return record, data, pointer
 
 
 def _offsets_of(parts: list[RecordPart]) -> dict[str, dict[int, tuple[int, int]]] | None:

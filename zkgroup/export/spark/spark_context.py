@@ -237,7 +237,7 @@ class SparkJobs:
             is_finished = False
             while not is_finished:
                 is_finished = bool(wait([job.outcome], _POLL).done)
-                if not is_finished and self._is_cluster and job.idle_seconds() > self._timeout:
+                if not is_finished and is_cluster(context.master) and job.idle_seconds() > self._timeout:
                     raise spark_failures.no_executor(context.master, self._timeout, self._keep_log())
                 for answer in results.value[seen:]:
                     done(done_or_raise(answer))
@@ -261,14 +261,10 @@ class SparkJobs:
             return error
         return spark_failures.job_failure(error_text(error), text, self._keep_log)
 
-    @property
-    def _is_cluster(self) -> bool:
-        return is_cluster(self.context.master)
-
     def _ship(self) -> None:
         """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job, as to another
         Python of this machine."""
-        if not self._is_cluster and self.context.pythonExec == sys.executable:
+        if not is_cluster(self.context.master) and self.context.pythonExec == sys.executable:
             return
         folder = self._scratch
         if folder is None:  # a context that outlives this object hands the file to every new executor
