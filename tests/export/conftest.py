@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A SparkSession. Exports in this process use its context; it reads their files back."""
-    with pytest.MonkeyPatch.context() as patch:
+    from zkgroup.export.spark.jvm_gateway import SparkJvm
+    from zkgroup.export.spark.spark_context import SparkJobs
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[2]").appName("tests")
         for key, value in {
@@ -55,6 +59,14 @@ def spark() -> Iterator[SparkSession]:
             builder = builder.config(key, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+
+        def enter(jobs: SparkJobs) -> SparkJobs:
+            jobs.context, jobs._scratch, jobs._log_file = session.sparkContext, Path(folder), Path(folder, "spark.log")
+            jobs._jvm = SparkJvm(jobs._scratch, jobs._log_file)
+            return jobs
+
+        patch.setattr(SparkJobs, "__enter__", enter)
+        patch.setattr(SparkJobs, "__exit__", lambda *_: None)
         yield session
         session.stop()
 

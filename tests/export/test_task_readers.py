@@ -153,7 +153,7 @@ def test_a_task_writes_the_same_of_a_compacted_log(
     """Offsets are missing in its middle. Where the broker compacts it once more meanwhile, it is compared again."""
     end = log_offsets(kafka, [TopicPartition(compacted, 0)], 30)[TopicPartition(compacted, 0)]
     assert isinstance(end, LogRange)
-    options: dict[str, Any] = {"ranges": [(compacted, 0, 0, end.end)], "cleanup": "compact"}
+    options: dict[str, Any] = {"ranges": [(0, end.end)], "cleanup": "compact"}
     for attempt in range(10):
         kept = message_count(kafka, compacted, end.end)
         try:

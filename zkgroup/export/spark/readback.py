@@ -35,7 +35,7 @@ class PartitionRows:
 
 
 def read_back(roots: Sequence[Path]) -> list[dict[TopicPartition, PartitionRows]]:
-    """Count the rows of each folder, with a Spark that is started and stopped here (or that runs already).
+    """Count the rows of each folder, with a Spark that is started and stopped here.
 
     Raises ``UsageError`` where Spark does not start and ``ZkgroupError`` where a folder cannot be read.
     """

@@ -6,7 +6,6 @@ stays in a file of its own; when Spark fails, that file is kept and named.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import logging
@@ -53,7 +52,7 @@ _ELSEWHERE: Final = "where this Spark writes it"
 
 
 class SparkJobs:
-    """A running Spark: a context manager. A SparkContext that this process already has is used, and left running.
+    """A running Spark: a context manager.
 
     ``timeout``: seconds that it may take to start, and for which a cluster may have no active executor.
     ``log``: the file that Spark's own words are appended to; without it they are kept only if Spark fails.
@@ -69,49 +68,44 @@ class SparkJobs:
         self._log = log
         self._log_start = 0
         self.context: Any = None
-        self._jvm: SparkJvm | None = None
-        self._scratch: Path | None = None
+        self._scratch: Path
+        self._log_file: Path
+        self._jvm: SparkJvm
 
     def __enter__(self) -> Self:
-        active = SparkContext._active_spark_context
-        if active is not None:
-            self.context = active
-            return self
-        self._scratch = folder = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
+        if self._log is not None:
+            try:
+                with self._log.open("ab") as file:
+                    self._log_start = file.tell()
+            except OSError as error:
+                what = f"cannot write {self._log}: {error.strerror or error}"
+                raise UsageError(what, "check --log") from None
+        self._scratch = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
+        self._log_file = self._log or self._scratch / "spark.log"
+        self._jvm = SparkJvm(self._scratch, self._log_file)
         try:
-            if self._log is not None:
-                try:
-                    with self._log.open("ab") as file:
-                        self._log_start = file.tell()
-                except OSError as error:
-                    what = f"cannot write {self._log}: {error.strerror or error}"
-                    raise UsageError(what, "check --log") from None
-            self._jvm = SparkJvm(folder, self._log_file(folder))
-            self._start(folder, self._jvm)
+            self._start()
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _start(self, folder: Path, jvm: SparkJvm) -> None:
+    def _start(self) -> None:
         # In a thread of its own, which nothing interrupts; it also keeps pyspark from taking SIGINT for itself.
         started: Future[None] = Future()
-        starter = threading.Thread(
-            target=self._start_context, args=(folder, jvm, started), name="zkgroup-spark-start", daemon=True
-        )
-        starter.start()
+        threading.Thread(target=self._start_context, args=(started,), name="zkgroup-spark-start", daemon=True).start()
         try:
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
             if not wait([started], self._timeout).done:
                 raise spark_failures.silent_master(self._master, self._timeout, self._keep_log())
         except BaseException:
-            jvm.kill()
+            self._jvm.kill()
             wait([started], STOP)
             raise
         failure = started.exception()
         if failure is None:
             return
-        code = _exit_code(jvm, failure)
+        code = self._exit_code(failure)
         if code is not None and code < 0:  # killed by the kernel where memory is short: no wrong usage
             why = f"Spark does not start on {self._master}: {end_of_jvm(code)}"
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
@@ -121,19 +115,19 @@ class SparkJobs:
             ) from None
         raise failure
 
-    def _start_context(self, folder: Path, jvm: SparkJvm, started: Future[None]) -> None:
+    def _start_context(self, started: Future[None]) -> None:
         try:
             python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-            defaults = default_properties(self._master, folder)
+            defaults = default_properties(self._master, self._scratch)
             if self._master.startswith("local") and python == sys.executable and is_spark_of_pyspark():
                 defaults["spark.python.daemon.module"] = python_daemon.__name__
             if PORT in os.environ:  # spark-submit's JVM runs already, with its own settings for logs
                 wanted = self._conf | ({"spark.master": self._master} if self._named else {})
             else:
-                java = jvm.options({**defaults, **self._conf})
-                wanted = own_properties(self._master, self._conf, folder, quiet=self._log is None, java=java)
+                java = self._jvm.options({**defaults, **self._conf})
+                wanted = own_properties(self._master, self._conf, self._scratch, quiet=self._log is None, java=java)
             with environment_variables({"PYSPARK_PYTHON": python}):
-                gateway = jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
+                gateway = self._jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
                 # All that spark-submit and the installation's defaults have set is in it.
                 settings = SparkConf(_jvm=gateway.jvm)
                 for key, value in defaults.items():
@@ -149,46 +143,34 @@ class SparkJobs:
             started.set_exception(error)
 
     def __exit__(self, kind: object = None, *_: object) -> None:
-        scratch, self._scratch = self._scratch, None
-        if scratch is None:  # not ours
-            return
         context, self.context = self.context, None
-        jvm, self._jvm = self._jvm, None
         try:
             if context is not None:
-                _stop_context(context, jvm)
+                _stop_context(context, self._jvm)
         finally:
-            if jvm is not None:
-                jvm.stop(orderly=kind is None and context is not None)
-                # pyspark keeps the gateway for the next context of the process: this one is gone.
-                SparkContext._gateway = SparkContext._jvm = None
-            shutil.rmtree(scratch, ignore_errors=True)
+            self._jvm.stop(orderly=kind is None and context is not None)
+            # pyspark keeps the gateway for the next context of the process: this one is gone.
+            SparkContext._gateway = SparkContext._jvm = None
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     # --- its log ----------------------------------------------------------------------------------------------------
 
-    def _log_file(self, folder: Path) -> Path:
-        return folder / "spark.log" if self._log is None else self._log
-
     def _log_text(self) -> str:
         """The end of the log, of what this run has written."""
-        if self._scratch is None:
-            return ""
         try:
-            with self._log_file(self._scratch).open("rb") as file:
+            with self._log_file.open("rb") as file:
                 file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - _LOG_END))
                 return file.read().decode("utf-8", errors="replace")
         except OSError:
             return ""
 
     def _keep_log(self) -> str:
-        if self._scratch is None:
-            return _ELSEWHERE
         if self._log is not None:
             return str(self._log)
         kept = f"{self._scratch}.log"
         try:
             Path(kept).touch(0o600)
-            shutil.copyfile(self._log_file(self._scratch), kept)
+            shutil.copyfile(self._log_file, kept)
         except OSError:  # spark-submit's JVM
             return _ELSEWHERE
         return kept
@@ -252,7 +234,7 @@ class SparkJobs:
         text = self._log_text()
         if spark_failures.GAVE_UP in text:  # after a minute, without an error for the context's user
             return spark_failures.no_master(self._master, self._keep_log())
-        if self._jvm is not None and (code := _exit_code(self._jvm, error)) is not None:
+        if (code := self._exit_code(error)) is not None:
             return ZkgroupError(
                 end_of_jvm(code),
                 f"run the same command again, which goes on from here; its log: {self._keep_log()}",
@@ -261,21 +243,15 @@ class SparkJobs:
             return error
         return spark_failures.job_failure(error_text(error), text, self._keep_log)
 
+    def _exit_code(self, error: BaseException) -> int | None:
+        """The JVM's exit code if it has ended, hence ``error``: an error that Java has raised came from a live one."""
+        return self._jvm.exit_code(0.0 if isinstance(error, Py4JJavaError) else _DYING)
+
     def _ship(self) -> None:
         """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job, as to another
         Python of this machine."""
-        if not is_cluster(self.context.master) and self.context.pythonExec == sys.executable:
-            return
-        folder = self._scratch
-        if folder is None:  # a context that outlives this object hands the file to every new executor
-            folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        self.context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
-
-
-def _exit_code(jvm: SparkJvm, error: BaseException) -> int | None:
-    """The JVM's exit code if it has ended, hence ``error``: an error that Java has raised came from a live one."""
-    return jvm.exit_code(0.0 if isinstance(error, Py4JJavaError) else _DYING)
+        if is_cluster(self.context.master) or self.context.pythonExec != sys.executable:
+            self.context.addPyFile(str(pack_code(self._scratch / f"{self._scratch.name}.zip")))
 
 
 def pack_code(target: Path) -> Path:
@@ -323,9 +299,9 @@ def _end_accumulators(context: Any) -> threading.Thread | None:
     return ending
 
 
-def _stop_context(context: Any, jvm: SparkJvm | None) -> None:
+def _stop_context(context: Any, jvm: SparkJvm) -> None:
     """Stop it, by force where it takes too long: a cluster that is gone, a JVM that is stuck."""
-    force = threading.Timer(STOP, jvm.kill if jvm is not None else lambda: None)
+    force = threading.Timer(STOP, jvm.kill)
     force.daemon = True
     force.start()
     try:
