@@ -67,7 +67,7 @@ class RunPlan:
     decided is planned anew.
 
     ``clusters``: what its cluster is and was called. ``newest``: the newest period of each partition so far, for late
-    messages. ``bases``: see ``RunRecord``.
+    messages. ``bases``: see ``RunRecord``. ``known_files``: the files in records, where they were read.
     """
 
     run: str
@@ -84,6 +84,7 @@ class RunPlan:
     joined_before: bool = False
     newest: Mapping[TopicPartition, int] = field(default_factory=dict)
     bases: Mapping[str, int] = field(default_factory=dict)
+    known_files: frozenset[str] = frozenset()
 
     @property
     def group(self) -> str:
@@ -92,13 +93,11 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The ``plan``, in this ``layout``; the ``run`` that does it, if there is anything to do, and the files in records,
-    where read."""
+    """The ``plan``, in this ``layout``; the ``run`` that does it, if there is anything to do."""
 
     plan: ExportPlan
     layout: Layout
     run: RunPlan | None = None
-    known_files: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -177,8 +176,9 @@ class Planner:
                 TopicPartition(topic, n): period for topic, one in same.items() for n, period in one.newest.items()
             },
             bases={topic: run for topic, run in found.exported.bases.items() if topic in topics},
+            known_files=known_files,
         )
-        return Planned(plan, layout, run, known_files)
+        return Planned(plan, layout, run)
 
     def _read_state(self, registry: Registry, member: ExportMember | None, layout: Layout | None) -> _Findings:
         request, destination, kafka = self.request, self.destination, self.kafka()

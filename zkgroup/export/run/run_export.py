@@ -153,7 +153,7 @@ class _Export:
         if plan.reads:
             self._require_spark()
         log.info("run %s: %d partitions", run.run, len(plan.partitions))
-        record = PlannedRun(claim, self._destination, run, planned.known_files, context).carry_out()
+        record = PlannedRun(claim, self._destination, run, context).carry_out()
         planner.warn_all(rewrite_notices(record.partitions))
         return self._summarize(plan, record, record.layout)
 

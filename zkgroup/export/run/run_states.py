@@ -54,7 +54,6 @@ class PlannedRun:
     claim: ExportClaim
     destination: Destination
     plan: RunPlan
-    known_files: frozenset[str]
     context: RunContext
 
     def __post_init__(self) -> None:
@@ -66,13 +65,13 @@ class PlannedRun:
             self.context.on_point("planned")
             self._refuse_outdated()
             self._make_tables()
-            record, data = self._decide(self._write())
+            run = self._decide(self._write())
         except BaseException:
             # What keeps it from being dropped matters less than what went wrong; the next export drops it then.
             with contextlib.suppress(ZkgroupError):
                 self._drop()
             raise
-        return DecidedRun(self.claim, self.destination, record, data, self._pointer, self.context).finish()
+        return run.finish()
 
     def _drop(self) -> None:
         if self._pointer.state == "planned" and self.claim.drop(self._pointer):
@@ -125,7 +124,7 @@ class PlannedRun:
         if self.context.member is None:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
-    def _decide(self, written: WrittenFiles) -> tuple[RunRecord, bytes]:
+    def _decide(self, written: WrittenFiles) -> DecidedRun:
         """Check for the last time what the run depends on, write its record, and have the pointer name it. Raises
         ``RefusedError`` where anything is not as planned, or messages are missing."""
         plan, context, store = self.plan, self.context, self.destination.store
@@ -139,7 +138,7 @@ class PlannedRun:
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
         tables = open_format(self.destination, plan.layout)
         refuse_owned(self.destination, read_owners(self.destination, plan.topics), plan.group, plan.clusters)
-        tables.refuse_conflicts(fresh, tags, self.known_files)
+        tables.refuse_conflicts(fresh, tags, plan.known_files)
         for topic in tables.changed(plan.group, plan.bases):
             raise TableChangedError(topic)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
@@ -154,13 +153,13 @@ class PlannedRun:
         context.on_point("topics claimed")
         if context.member is not None:
             return self._decide_owned(context.member, written)
-        record, data, decided = self._write_record(written.parts, written)
-        self.claim.point(self._pointer, decided, [part for part in record.partitions if part.moves])
-        self._pointer = decided
+        run = self._write_record(written.parts, written)
+        self.claim.point(self._pointer, run.pointer, [part for part in written.parts if part.moves])
+        self._pointer = run.pointer
         context.on_point("decided")
-        return record, data
+        return run
 
-    def _decide_owned(self, member: ExportMember, written: WrittenFiles) -> tuple[RunRecord, bytes]:
+    def _decide_owned(self, member: ExportMember, written: WrittenFiles) -> DecidedRun:
         """Decide about the partitions that the member owns, and move the offsets, in one transaction. What it does not
         own any more is left out: its owner goes on where the group is."""
         claim, parts = self.claim, written.parts
@@ -178,22 +177,23 @@ class PlannedRun:
                     f"another member has taken over all that was to be exported for group {self.plan.group}",
                     "nothing was committed: export again",
                 )
-            record, data, decided = self._write_record(parts, written)
+            run = self._write_record(parts, written)
             try:
-                claim.decide_and_commit(self._pointer, decided, parts)
+                claim.decide_and_commit(self._pointer, run.pointer, parts)
             except PartitionLostError as error:
                 log.info("%s; once more", error.message)
                 continue
-            self._pointer = decided
+            self._pointer = run.pointer
             self.context.on_point("decided")
-            return record, data
+            return run
         raise RefusedError(
             f"group {self.plan.group} rebalances again and again",
             "nothing was committed: export when it is at rest",
         )
 
-    def _write_record(self, parts: list[RecordPart], written: WrittenFiles) -> tuple[RunRecord, bytes, Pointer]:
-        """Write what the run has written, of these ``parts``; and the pointer that decides it."""
+    def _write_record(self, parts: list[RecordPart], written: WrittenFiles) -> DecidedRun:
+        """Write the record of what the run has written, of these ``parts``. The run as it is once its pointer says
+        so."""
         plan, store, member = self.plan, self.destination.store, self.context.member
         there = {part.partition for part in parts}
         files = [file for file in written.files if TopicPartition(file.topic, file.ranges[0].partition) in there]
@@ -228,7 +228,7 @@ class PlannedRun:
         store.write(f"{work}/{RECORD}", data)
         self.context.on_point("record written")
         pointer = Pointer("decided", plan.run, self._pointer.output, digest(data), _offsets_of(parts))
-        return record, data, pointer
+        return DecidedRun(self.claim, self.destination, record, data, pointer, self.context)
 
 
 def _offsets_of(parts: list[RecordPart]) -> dict[str, dict[int, tuple[int, int]]] | None:

@@ -70,20 +70,10 @@ class _SentFile:
         size = os.fstat(self._file.fileno()).st_size
         try:
             with pa.OSFile(self._path, "rb") as source:
-                self._send(source, size)
+                self._store.upload(source, self.name, size)
         finally:
             self._file.close()
         return size
-
-    def _send(self, source: Any, size: int) -> None:
-        for left in reversed(range(_SENDS)):
-            try:
-                self._store.upload(source, self.name, size)
-                return
-            except FAILURES as error:
-                if not left:
-                    raise self._store.failure("cannot write", self.name, error) from None
-                time.sleep(_REST)
 
     def abandon(self) -> None:
         self.sink.close()
@@ -263,16 +253,20 @@ class ObjectStore:
                     raise
 
     def upload(self, source: Any, name: str, size: int) -> None:
-        """``source`` (an open pyarrow file of ``size`` bytes) as the file ``name``, a chunk in memory at a time.
-
-        Raises one of ``FAILURES`` where the store does not take it; it may then be tried again.
-        """
-        with self.filesystem.open_output_stream(self.path(name)) as target:
-            for start in range(0, size, _CHUNK):
-                target.write(source.read_at(min(_CHUNK, size - start), start))
-        found = self.filesystem.get_file_info(self.path(name)).size
-        if found != size:
-            raise OSError(f"{found} of {size} bytes have arrived")
+        """``source`` (an open pyarrow file of ``size`` bytes) as the file ``name``, a chunk in memory at a time."""
+        for left in reversed(range(_SENDS)):
+            try:
+                with self.filesystem.open_output_stream(self.path(name)) as target:
+                    for start in range(0, size, _CHUNK):
+                        target.write(source.read_at(min(_CHUNK, size - start), start))
+                found = self.filesystem.get_file_info(self.path(name)).size
+                if found == size:
+                    return
+                raise OSError(f"{found} of {size} bytes have arrived")
+            except FAILURES as error:
+                if not left:
+                    raise self.failure("cannot write", name, error) from None
+                time.sleep(_REST)
 
     @contextlib.contextmanager
     def _translated(self, what: str, name: str) -> Iterator[None]:
