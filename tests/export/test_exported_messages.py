@@ -284,7 +284,6 @@ sys.path.insert(0, sys.argv[1])
 sys.modules |= dict.fromkeys(("kazoo", "msgspec", "regex", "rich", "typer"))  # executors need none of these
 task, settings = pickle.load(sys.stdin.buffer)
 from zkgroup.export.model.plan_types import OffsetRange, TopicPartition
-from zkgroup.export.planning.export_request import COMMITTED, LATEST
 answers = [
     answer
     for topic in (sys.argv[2], "missing-topic")
