@@ -96,19 +96,13 @@ class Destination:
                 raise damaged(f"the record of run {number} in {self}/{LOG}/{group}", what)
         return found
 
-    def record_data(self, group: str, entry: LogEntry) -> bytes:
-        """A record's bytes. Raises ``DamagedDocumentError``."""
-        name = f"{LOG}/{group}/{entry.name}"
-        data = self.store.read(name)
-        if data is None:
-            raise damaged(f"{self}/{name}", "is missing")
-        if not digest(data).startswith(entry.hash):
-            raise damaged(f"{self}/{name}", "was changed")
-        return data
-
     def record(self, group: str, entry: LogEntry) -> RunRecord:
         """Read a record. Raises ``DamagedDocumentError``."""
-        return decode_record(f"{self}/{LOG}/{group}/{entry.name}", self.record_data(group, entry))
+        name = f"{LOG}/{group}/{entry.name}"
+        data = self.store.read(name)
+        if data is None or not digest(data).startswith(entry.hash):
+            raise damaged(f"{self}/{name}", "was changed")
+        return decode_record(f"{self}/{name}", data)
 
     def newest(self, group: str) -> RunRecord | None:
         """A group's newest record."""
@@ -129,10 +123,9 @@ class Destination:
         entry = LogEntry(run, number_of(run), digest(data)[:HASH])
         self.store.write(f"{LOG}/{group}/{entry.name}", data)
 
-    def is_logged(self, group: str, run: str, data: bytes | None = None) -> bool:
-        """Whether the log has this run; with ``data`` this record of it."""
-        wanted = None if data is None else digest(data)[:HASH]
-        return any(one.run == run and wanted in (None, one.hash) for one in self.entries(group, is_checked=False))
+    def is_logged(self, group: str, run: str) -> bool:
+        """Whether the log has this run."""
+        return any(one.run == run for one in self.entries(group, is_checked=False))
 
     def new_run(self, group: str) -> str:
         """A name for the group's next run."""

@@ -141,9 +141,15 @@ def now_ms() -> int:
 FORMAT: Final = 1
 T = TypeVar("T")
 _WHY: Final = 200  # characters
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
 # Made once: where two threads ask msgspec for a type for the first time, the process may end.
 _RECORD = Decoder(RunRecord)
-LAYOUTS, COLUMNS, _KEYS = Decoder(Layout), Decoder(ColumnTypes), Decoder(dict[str, msgspec.Raw])
+LAYOUTS, COLUMNS, _VERSIONED = Decoder(Layout), Decoder(ColumnTypes), Decoder(_Versioned)
 
 
 class DamagedDocumentError(ZkgroupError):
@@ -166,10 +172,8 @@ def encode_record(record: RunRecord) -> bytes:
 
 def decode_record(name: str, data: bytes) -> RunRecord:
     """Read a record; ``name`` is for messages. Raises ``DamagedDocumentError``."""
-    found = decode_document(name, data, _KEYS).get("format")
-    if found is None or bytes(found) != b"%d" % FORMAT:
-        version = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
-        raise damaged(name, f"has {version}; this release reads {FORMAT}")
+    if (found := decode_document(name, data, _VERSIONED).format) != FORMAT:
+        raise damaged(name, f"has format {found}; this release reads {FORMAT}")
     return decode_document(name, data, _RECORD)
 
 

@@ -58,8 +58,7 @@ class ExportMember:
         deadline = time.monotonic() + _REBALANCE
         while (found := self._connector.statistics()).phase != Phase.OWNING.value:
             if (error := self._connector.error) is not None or time.monotonic() > deadline:
-                why = error.message if isinstance(error, ZkgroupError) else error
-                why = why or f"it rebalances for more than {_REBALANCE:g} s"
+                why = getattr(error, "message", error) or f"it rebalances for more than {_REBALANCE:g} s"
                 raise RefusedError(
                     f"{self._connector.consumer_id} does not get its share of group {self._group}: {why}",
                     "nothing was committed: export again",

@@ -13,9 +13,8 @@ from zkgroup.export.destination.run_log import Destination, number_of
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.export_request import export_command
 from zkgroup.export.run.run_context import RunContext
-from zkgroup.export.stores.store import MissingWorkError, map_parallel
+from zkgroup.export.stores.store import map_parallel
 from zkgroup.schemas.field_schema import FieldSchemas
 from zkgroup.text import are, counted, listed
 
@@ -98,17 +97,8 @@ def _name_files(destination: Destination, record: RunRecord, context: RunContext
             raise RefusedError(f"{destination}/{missing[0]} is gone, and its table does not have it yet", _RESTORE)
         return
     works = [(f"{work}/{file.work}", file.name, file.bytes) for file in record.files]
-    try:
-        for number, _ in enumerate(store.publish(works), 1):
-            context.on_point(f"published {number} of {len(works)}")
-    except MissingWorkError as error:
-        if store.names(work):
-            raise
-        raise RefusedError(
-            f"run {record.run} of group {record.group} was finished by another process while this one stood still:"
-            f" {error.message}",
-            Remedy("see how", export_command(destination.store.address, "--history", group=record.group)),
-        ) from None
+    for number, _ in enumerate(store.publish(works), 1):
+        context.on_point(f"published {number} of {len(works)}")
     store.sync(file.name for file in record.files)
     context.on_point("published for good")
 

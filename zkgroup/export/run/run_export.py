@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, Notice, RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination, read_owners, refuse_owned, replace_owner
 from zkgroup.export.model.layout import Layout, parse_compression
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.export_request import ExportRequest, refuse_backwards, status_command
+from zkgroup.export.planning.export_request import ExportRequest, refuse_backwards
 from zkgroup.export.planning.group_state import GroupState, read_committed
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
@@ -30,6 +30,7 @@ from zkgroup.export.run.planner import Planner
 from zkgroup.export.run.publication import (
     changed_tables,
     is_in_no_table,
+    missing_files,
     publish_existing,
     remove_leftovers,
 )
@@ -249,7 +250,7 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
     if pointer.state == "decided":
         try:
             run = DecidedRun.find(claim, destination, pointer, context)
-            can_be_finished = not run.missing_files() and not changed_tables(destination, run.record)
+            can_be_finished = not missing_files(destination, run.record) and not changed_tables(destination, run.record)
             if can_be_finished and not passed_offsets and pointer.offsets is not None:
                 is_needless = is_in_no_table(destination, run.record)
             logged = run.record if destination.is_logged(claim.group, pointer.run) and not is_needless else None
@@ -270,10 +271,7 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
                 "run the export again, without --abandon: that finishes it",
             )
     if not claim.drop(pointer):
-        raise RefusedError(
-            f"another process works on the export of group {claim.group}",
-            Remedy("see what it does", status_command(claim.group)),
-        )
+        raise claim.taken_over(claim.pointer()[0])
     if logged is not None:  # its record stays, and what it has published
         publish_existing(destination, logged, context)
         destination.store.remove(destination.work(claim.group, pointer.run))

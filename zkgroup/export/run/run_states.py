@@ -117,10 +117,8 @@ class PlannedRun:
             state.refuse_if_active()
         identities = state.identities(plan.topics)
         for topic, planned in plan.topics.items():
-            if topic not in identities:
-                raise RefusedError(f"topic {topic} was deleted", "export again, without it")
-            if not identities[topic].is_same(planned):
-                raise RefusedError(f"topic {topic} was deleted and created again", "export again")
+            if topic not in identities or not identities[topic].is_same(planned):
+                raise RefusedError(f"topic {topic} was deleted, or created again", "export again")
         if self.context.member is None:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
@@ -260,9 +258,6 @@ class DecidedRun:
         data = destination.written_record(claim.group, pointer.run)
         if data is not None and digest(data) != pointer.record:
             raise damaged(name, "was changed")
-        for entry in destination.entries(claim.group) if data is None else ():
-            if entry.run == pointer.run and str(pointer.record).startswith(entry.hash):
-                data = destination.record_data(claim.group, entry)
         if data is None:
             raise RefusedError(
                 f"run {pointer.run} of group {claim.group} was decided, and its record is not in {destination} (it was "
@@ -275,15 +270,6 @@ class DecidedRun:
     def __str__(self) -> str:
         return f"run {self.record.run} of group {self.record.group}"
 
-    def missing_files(self) -> list[str]:
-        """Files that can be published no more: all of a run in the log whose folder is gone."""
-        record, store = self.record, self.destination.store
-        if self.destination.is_logged(record.group, record.run, self.data) and not store.names(
-            self.destination.work(record.group, record.run)
-        ):
-            return []
-        return missing_files(self.destination, record)
-
     def finish(self, *, is_found: bool = False) -> RunRecord:
         """Put the record into the log, publish the files, move the offsets. ``is_found``: another process decided it.
 
@@ -291,7 +277,7 @@ class DecidedRun:
         moved by somebody else, which stay as they are.
         """
         record, context = self.record, self.context
-        if is_found and (missing := self.missing_files()):
+        if is_found and (missing := missing_files(self.destination, record)):
             raise RefusedError(
                 f"{self} was decided, and {counted(len(missing), 'file')} of it {are(len(missing))} gone or changed "
                 f"({listed(missing, most=3)})",

@@ -32,7 +32,7 @@ import pyarrow.fs as pafs
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.stores.store import CHANGED_WORK, MissingWorkError, WorkFile, map_parallel, name_conflict
+from zkgroup.export.stores.store import CHANGED_WORK, WorkFile, map_parallel, name_conflict
 
 # The store's client has tried each request several times before it gives up.
 _SENDS: Final = 3
@@ -210,9 +210,9 @@ class ObjectStore:
         if found is None and taken == size:
             return  # the process that published it has tidied up
         if found is None:
-            raise MissingWorkError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
+            raise ZkgroupError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
         if found != size:
-            raise MissingWorkError(f"{self.uri}/{work} has {found} bytes, not {size} as written", CHANGED_WORK)
+            raise ZkgroupError(f"{self.uri}/{work} has {found} bytes, not {size} as written", CHANGED_WORK)
         if taken is not None:
             if taken == size and self._tail(work, size) == self._tail(final, size):
                 return
@@ -259,10 +259,7 @@ class ObjectStore:
                 with self.filesystem.open_output_stream(self.path(name)) as target:
                     for start in range(0, size, _CHUNK):
                         target.write(source.read_at(min(_CHUNK, size - start), start))
-                found = self.filesystem.get_file_info(self.path(name)).size
-                if found == size:
-                    return
-                raise OSError(f"{found} of {size} bytes have arrived")
+                return
             except FAILURES as error:
                 if not left:
                     raise self.failure("cannot write", name, error) from None

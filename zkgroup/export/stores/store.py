@@ -54,10 +54,6 @@ def open_store(destination: Address) -> Store:
     return ObjectStore(destination)
 
 
-class MissingWorkError(ZkgroupError):
-    """A file that is to be published is not where, or not as, its task has written it."""
-
-
 #: The remedy for a file with another size than its task has written.
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
 
@@ -223,12 +219,12 @@ class FolderStore:
             if found is None and self.size(final) == size:
                 return  # renamed already, where there are no hard links
             if found is None:
-                raise MissingWorkError(
+                raise ZkgroupError(
                     f"{source} was written by a task and is not here",
                     "the tasks and this process must share the folder",
                 )
             if found != size:
-                raise MissingWorkError(f"{source} has {found} bytes, not {size} as written", CHANGED_WORK)
+                raise ZkgroupError(f"{source} has {found} bytes, not {size} as written", CHANGED_WORK)
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(source, target)
         except OSError as error:
