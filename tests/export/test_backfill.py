@@ -137,6 +137,23 @@ def test_a_lost_file_is_written_again(
 @pytest.mark.parametrize(
     "layout", [None, LayoutOptions(()), LayoutOptions(("date", "hour"))], ids=["usual", "flat", "hours"]
 )
+def test_a_lost_file_stays_lost_where_another_topic_is_filled_or_there_is_a_limit(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination
+) -> None:
+    """The other topic's backfill says nothing of it; a limited one, which could write a part of a file, names it."""
+    topic, other, group = make_topic(), make_topic(), unique("group")
+    for one in (topic, other):
+        fill(one, 20)
+    in_process(group, topic, other)
+    name = f"topic={topic}/partition=0/0-20.parquet"
+    lose(destination, name)
+    warnings: list[Notice] = []
+    assert fill_in(group, other, on_warning=warnings.append) == warnings == []
+    assert fill_in(group, topic, max_messages=5, on_warning=warnings.append) == []
+    assert [names(str(warning), name, "--max-messages") for warning in warnings] == [True]
+    assert [(row.start, row.end) for row in problem_rows(destination)] == [(0, 20)]
+
+
 def test_a_lost_file_is_written_again_without_what_has_come_behind_it(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
     layout: LayoutOptions | None,

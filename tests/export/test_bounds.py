@@ -12,7 +12,7 @@ from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.planning.export_request import EARLIEST, LATEST, Bound, parse_bound
+from zkgroup.export.planning.export_request import EARLIEST, LATEST, Bound, parse_bound, refuse_backwards
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -105,6 +105,17 @@ def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
     assert "start" not in str(raised.value)
     assert option == "--from" or "earliest" not in str(raised.value)
     assert not text.startswith("@") or names(raised.value.message, option, repr(text), repr(text[1:]))
+
+
+@pytest.mark.parametrize(
+    ("begin", "until"),
+    [(Bound("time", NOON + 1), Bound("time", NOON)), [parse_bound(f"t:0={n}", "g", "--from") for n in (8, 7)]],
+)
+def test_an_end_before_the_beginning_is_refused(begin: Bound, until: Bound) -> None:
+    """It would leave a group without offsets where it begins, and export nothing."""
+    refuse_backwards(until, begin)
+    with pytest.raises(UsageError, match=r"--from\b.*--until"):
+        refuse_backwards(begin, until)
 
 
 def test_a_file_of_another_cluster_is_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from walked_tables import rows_in
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.destination.coverage import roll_back
+from zkgroup.export.destination import delta_tables
+from zkgroup.export.destination.coverage import merge_coverage, roll_back
 from zkgroup.export.destination.delta_tables import DeltaTables
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.table_format import TableChangedError
@@ -116,6 +118,18 @@ def test_a_table_that_was_restored_and_restored_again_asks(lake: TableLake) -> N
     assert [one.kind for one in refused.value.mismatches] == ["rolled back"]
 
 
+def test_a_table_that_was_restored_to_a_time_asks(lake: TableLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the first run, by a history that is longer than what is read of it at first."""
+    monkeypatch.setattr(delta_tables, "_NEWEST", 1)
+    table = table_in(lake.out, lake.topic)
+    table.restore(datetime.fromtimestamp(table.history()[1]["timestamp"] / 1000, UTC))
+    lake.table.touch()
+    assert lake.offsets() == list(range(10))
+    with pytest.raises(MismatchError) as refused:
+        lake.more()
+    assert [one.kind for one in refused.value.mismatches] == ["rolled back"]
+
+
 def test_an_older_copy_of_a_table_asks(lake: TableLake, tmp_path: Path) -> None:
     """A table's folder is restored from a copy, without a RESTORE: what came since is missing."""
     shutil.copytree(lake.out / lake.topic, tmp_path / "copy")
@@ -138,6 +152,7 @@ def test_an_older_copy_of_the_log_is_refused(lake: TableLake, tmp_path: Path) ->
     with pytest.raises(DamagedDocumentError, match=rf"\b3\b.*/_zkgroup/log/{lake.group}\b"):
         lake.more()
     assert lake.offsets() == list(range(30))
+    assert names(str(problem_rows(lake.destination)[-1].problem), 3, f"_zkgroup/log/{lake.group}")
 
 
 def test_a_table_that_was_altered(lake: TableLake) -> None:
@@ -356,3 +371,9 @@ def test_a_table_that_was_rolled_back_accounts_for_less() -> None:
     assert roll_back(known, then) == TopicCoverage(one, {0: ((5, 10),), 1: ((3, 3),)}, {0: 10, 1: 3})
     nothing = TopicCoverage(one, {0: ((5, 5),), 1: ((3, 3),)}, {0: 5, 1: 3})
     assert roll_back(known, None) == roll_back(known, TopicCoverage(other, {0: ((0, 99),)}, {0: 99})) == nothing
+
+
+def test_of_two_logs_of_a_topic_the_later_one_counts() -> None:
+    """Pure: one group has exported the first, which was deleted, another one the second."""
+    first, second = (TopicCoverage(TopicIdentity(n), {0: ((0, n),)}, {0: n}) for n in (7, 8))
+    assert merge_coverage(first, second) == merge_coverage(second, first) == second

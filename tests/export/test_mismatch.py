@@ -59,6 +59,7 @@ def test_nothing_says_where_to_begin() -> None:
         (fact(10, **exported(20)), "behind", StartOffset(20), None),
         (fact(**exported(20)), "no offset", StartOffset(20), None),
         (fact(begin=0, **exported(20)), "no offset", StartOffset(20), None),
+        (fact(begin=10, coverage=((0, 20),)), "behind", StartOffset(20), None),  # a backfill has been there
         (
             fact(10, log=(30, 100)),
             "expired",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import names
 
+from zkgroup.errors import RefusedError
 from zkgroup.export.model.choices import OnMismatch
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts, SkippedRange
-from zkgroup.export.planning.export_plan import make_plan
+from zkgroup.export.planning.export_plan import make_backfill, make_plan
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.export.run.range_tasks import cut, pack
 from zkgroup.protocol.names import TopicPartition
@@ -140,3 +142,9 @@ def test_a_refusal_names_a_few_and_counts_the_rest() -> None:
     with pytest.raises(NoOffsetError, match=r"\b50\b.*\bt-0\b.*\bt-1\b.*\bt-2\b.*\b47\b") as refused:
         make_plan("g", "/out", [facts(TopicPartition("t", i), None, 0, 1) for i in range(50)])
     assert "t-3" not in str(refused.value)
+
+
+def test_a_recreated_topic_is_exported_before_it_is_filled() -> None:
+    """Its records are of the earlier log: a backfill would write all of the new one."""
+    with pytest.raises(RefusedError, match=r"\bt\b"):
+        make_backfill("g", "/out", [replace(facts(T0, 20, 0, 40, begin=0), is_recreated=True)])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from export_points import Export, Paused, at
 from exports import (
@@ -27,9 +28,9 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_reports import history, status
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutOptions
+from zkgroup.export.model.layout import Layout, LayoutOptions
 from zkgroup.export.model.plan_types import OffsetRange
-from zkgroup.export.model.run_record import DamagedDocumentError
+from zkgroup.export.model.run_record import DamagedDocumentError, decode_record, digest
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_states import PlannedRun
 from zkgroup.protocol import znodes
@@ -386,6 +387,30 @@ def test_a_layout_binds_from_the_first_decision_on(
     layout = destination.layout()
     assert layout is not None
     assert layout.by == ()
+
+
+def test_of_two_layouts_none_is_chosen(three: tuple[str, str], in_process: Export, destination: Destination) -> None:
+    """One of them is of an export that was killed as it began beside another one."""
+    data = msgspec.json.encode(Layout(by=()), order="sorted")
+    destination.store.write(f"_zkgroup/layout/{digest(data)[:16]}.json", data)
+    with pytest.raises(RefusedError, match=r"--partition-by none; --partition-by partition\b.*/_zkgroup/layout\b"):
+        in_process(three[1], three[0])
+
+
+def test_a_decided_run_is_finished_by_no_backfill(in_process: Export, forty: tuple[str, str]) -> None:
+    """It would move the group."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "decided")
+    with pytest.raises(RefusedError, match=rf"{group}\b.*--backfill"):
+        in_process(group, topic, backfill=True)
+    assert [(row.start, row.end) for row in in_process(group, topic)] == [(0, 40)]
+
+
+def test_a_record_of_another_format_is_named() -> None:
+    """A later release may have written it."""
+    for data in (b'{"format": 2}', b"{}", b'{"format": "x"}'):
+        with pytest.raises(DamagedDocumentError, match=r"^here\b.*\bformat\b"):
+            decode_record("here", data)
 
 
 @pytest.mark.parametrize("document", ["layout/*", "topics/*/*"])

@@ -108,6 +108,17 @@ def test_executors_elsewhere_run_the_code_that_travels(
     assert "INFO SparkContext: Running Spark" in (tmp_path / "spark.log").read_text()
 
 
+def test_a_log_that_cannot_be_written_is_named(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Before Spark starts, which would be for nothing."""
+    log = tmp_path / "none" / "spark.log"
+    done = run(*export(topic, unique("group"), tmp_path / "out"), "--log", str(log), env=env, timeout=240)
+    assert done.returncode == 2
+    assert names(done.stderr, str(log), "--log")
+    assert published_in(tmp_path / "out") == []
+
+
 def test_another_python_of_this_machine_runs_the_code_that_travels(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination import table_format
 from zkgroup.export.destination.run_log import Destination, OwnedError
-from zkgroup.export.destination.table_format import CommittedTables, TableChangedError
+from zkgroup.export.destination.table_format import CommittedTables, TableChangedError, open_format
 from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.layout import table_name
 from zkgroup.export.planning.mismatch import MismatchError, MismatchKind
@@ -465,6 +465,20 @@ def test_a_rollback_may_be_answered_with_the_group(lake: TableLake) -> None:
     assert lake.offsets() == [*range(10), *range(20, 30)]
     (row,) = verify(lake.destination)
     assert (row.start, row.end, row.rows, row.skipped, row.problem) == (0, 30, 20, 10, None)
+
+
+def test_a_commit_whose_answer_is_lost_is_not_repeated(lake: TableLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog, or the store, has taken it: each row is there once."""
+    kind = type(open_format(lake.destination, lake.destination.layout()))
+    add = kind._add_files  # type: ignore[attr-defined]
+
+    def lose_answer(*args: object) -> None:
+        add(*args)
+        raise OSError("cut off")
+
+    monkeypatch.setattr(kind, "_add_files", lose_answer)
+    assert lake.more() == [(20, 30)]
+    assert lake.offsets() == list(range(30))
 
 
 @pytest.mark.parametrize("point", ["files written", "published for good"])

@@ -314,10 +314,18 @@ def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Cal
     assert names(str(rows[hidden].advice), path, Code.NO_AUTH.value)
 
 
-def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Callable[[str], str]) -> None:
-    """Nothing for a group without exports; a claim is running, a pointer without one is unfinished, with advice."""
+def test_status_tells_what_runs_and_what_waits(
+    registry: Registry, unique: Callable[[str], str], destination: Destination
+) -> None:
+    """Nothing for a group without exports, unless a destination has its run; a claim is running, a pointer without one
+    is unfinished, with advice."""
     group = unique("group")
-    assert status(registry, group) == []
+    assert status(registry, group, destination) == []
+    destination.store.write(f"{destination.work(group, '00000001-bbbbbbbb')}/a.tmp", b"")
+    (row,) = status(registry, group, destination)
+    assert (row.state, row.step, row.run, row.output) == (
+        "unfinished", "left", "00000001-bbbbbbbb", destination.store.uri,
+    )  # fmt: skip
     pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash")
     with ExportClaim(registry, group, lambda _: None) as claim:
         (row,) = status(registry, group)
