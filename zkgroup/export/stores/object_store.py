@@ -32,7 +32,7 @@ import pyarrow.fs as pafs
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.stores.store import CHANGED_WORK, WorkFile, map_parallel, name_conflict
+from zkgroup.export.stores.store import WorkFile, is_published, map_parallel, name_conflict
 
 # The store's client has tried each request several times before it gives up.
 _SENDS: Final = 3
@@ -206,14 +206,9 @@ class ObjectStore:
         yield from map_parallel(lambda work: self._publish(*work), list(works))
 
     def _publish(self, work: str, final: str, size: int) -> None:
-        found, taken = self.size(work), self.size(final)
-        if found is None and taken == size:
+        if is_published(self, work, final, size):
             return  # the process that published it has tidied up
-        if found is None:
-            raise ZkgroupError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
-        if found != size:
-            raise ZkgroupError(f"{self.uri}/{work} has {found} bytes, not {size} as written", CHANGED_WORK)
-        if taken is not None:
+        if (taken := self.size(final)) is not None:
             if taken == size and self._tail(work, size) == self._tail(final, size):
                 return
             raise name_conflict(f"{self.uri}/{final}")

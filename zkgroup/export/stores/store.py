@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from zkgroup.errors import MissingExtraError, RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.address import Address
@@ -54,10 +54,6 @@ def open_store(destination: Address) -> Store:
     return ObjectStore(destination)
 
 
-#: The remedy for a file with another size than its task has written.
-CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
-
-
 def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> str:
     """What helps where a file cannot be written, or read; ``decided``: of a run that has its destination."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -66,6 +62,21 @@ def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> 
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"let this user {what} there, {other}"
     return f"mend the folder, {other}"
+
+
+def is_published(store: Store, work: str, final: str, size: int) -> bool:
+    """Whether a finished file has its final name alone. Raises ``ZkgroupError`` where it is not as its task has written
+    it."""
+    found = store.size(work)
+    if found is None and store.size(final) == size:
+        return True
+    if found != size:
+        what = "is not there" if found is None else f"has {found} bytes"
+        raise ZkgroupError(
+            f"{store.uri}/{work} {what}, and a task has written {size} bytes",
+            "restore it; the tasks and this process must share the folder",
+        )
+    return False
 
 
 def name_conflict(where: object) -> RefusedError:
@@ -214,17 +225,9 @@ class FolderStore:
 
     def _publish(self, work: str, final: str, size: int) -> None:
         source, target = self.root / work, self.root / final
+        if is_published(self, work, final, size):
+            return  # renamed already, where there are no hard links
         try:
-            found = self.size(work)
-            if found is None and self.size(final) == size:
-                return  # renamed already, where there are no hard links
-            if found is None:
-                raise ZkgroupError(
-                    f"{source} was written by a task and is not here",
-                    "the tasks and this process must share the folder",
-                )
-            if found != size:
-                raise ZkgroupError(f"{source} has {found} bytes, not {size} as written", CHANGED_WORK)
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(source, target)
         except OSError as error:
