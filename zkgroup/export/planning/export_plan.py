@@ -133,8 +133,8 @@ def make_backfill(
     """
     answers = _Answers(group, destination, on_mismatch)
     parts: list[PartitionPlan] = []
-    facts = sorted(facts, key=lambda fact: fact.partition)
-    for fact in facts:
+    rewritten: list[PartitionPlan] = []
+    for fact in sorted(facts, key=lambda fact: fact.partition):
         if fact.begin is None:
             continue
         if fact.is_recreated:
@@ -145,20 +145,17 @@ def make_backfill(
         for lacking in subtract((fact.begin, _upper(fact)), fact.coverage):
             if part := _fill_range(fact, lacking, answers):
                 parts.append(part)
-    if max_messages is not None:
-        parts = [part for part in _limited(parts, max_messages) if part.start < part.end or part.skipped]
-    for fact in facts:
-        if fact.begin is None:
-            continue
         end = fact.log_end if fact.until is None else fact.until
         begin = fact.begin if fact.begin > fact.log_start else 0  # offsets of a lost file alone are named, too
         wanted = [one for one in (lost or {}).get(fact.partition, ()) if begin < one.end and one.start < end]
         for low, high in union((one.start, one.end) for one in wanted):
             if part := _fill_range(fact, (low, high), answers):
                 again = tuple(one for one in wanted if low <= one.start and one.end <= high)
-                parts.append(replace(part, again=again))
+                rewritten.append(replace(part, again=again))
+    if max_messages is not None:
+        parts = [part for part in _limited(parts, max_messages) if part.start < part.end or part.skipped]
     answers.refuse()
-    parts.sort(key=lambda part: (part.partition, part.start))
+    parts = sorted([*parts, *rewritten], key=lambda part: (part.partition, part.start))
     return ExportPlan(tuple(parts), tuple(answers.left_out))
 
 

@@ -65,13 +65,14 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     if word in BEGINNINGS:
         raise UsageError(f"{option} {text!r} is no place to stop at", "write committed, end, @TIME or offsets")
     if text.startswith("@"):
-        return Bound("time", _millis(text, option), text=text)
-    pieces = text.split(",")
-    if all(_OFFSET.fullmatch(piece) for piece in pieces):
+        try:
+            return Bound("time", parse_start(text).value, text=text)
+        except UsageError as error:
+            raise UsageError(f"{option} {text[:80]!r}: {error.message}", error.remedy) from None
+    matches = [_OFFSET.fullmatch(piece) for piece in text.split(",")]
+    if all(matches):
         offsets: dict[TopicPartition, Wanted] = {}
-        for piece in pieces:
-            match = _OFFSET.fullmatch(piece)
-            assert match is not None
+        for match in filter(None, matches):
             partition = TopicPartition(validate_topic(match[1]), int(match[2]))
             if offsets.setdefault(partition, int(match[3])) != int(match[3]):
                 raise UsageError(f"{option} names two offsets for {partition}", "keep one of the two")
@@ -90,13 +91,6 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
             f"{option} {text[:80]!r} has offsets of groups {named}, and not of {group}", "give a file of one group"
         )
     return Bound("offsets", offsets=found, text=text, clusters=file.clusters)
-
-
-def _millis(text: str, option: str) -> int:
-    try:
-        return parse_start(text).value
-    except UsageError as error:
-        raise UsageError(f"{option} {text[:80]!r}: {error.message}", error.remedy) from None
 
 
 def refuse_other_origin(here: Cluster, *bounds: Bound) -> None:
