@@ -9,7 +9,7 @@ at the end of a process with ``-XX:ArchiveClassesAtExit``. That takes it some se
 cache folder. So the first export on a machine only leaves a mark there, the next makes the archive, and all others use
 it: where the cache folder does not outlive a run, none is made. An archive is for one Java, one Spark and one class
 path; Java checks that itself, and goes without one that does not fit. The export that makes one removes those without a
-use for a day, but for the last three: upgrades would fill the disk.
+use for a month: upgrades would fill the disk.
 """
 
 from __future__ import annotations
@@ -211,7 +211,6 @@ def environment_variables(wanted: Mapping[str, str]) -> Iterator[None]:
 
 # A run that is interrupted makes none; one that cannot make any (a class path with folders) is not asked for ever.
 _ATTEMPTS: Final = 3
-# Archives that are kept even if they are not used.
 # Options about sharing classes.
 _WORDS: Final = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
 # What the class path of Spark's JVM depends on.
