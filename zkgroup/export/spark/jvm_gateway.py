@@ -71,30 +71,28 @@ class SparkJvm:
         self._classes = ClassArchive(find_java(), Path(_find_spark_home()), self._folder, properties)
         return self._classes.options()
 
-    def start(self, properties: Mapping[str, str], environment: Mapping[str, str]) -> Any:
+    def start(self, properties: Mapping[str, str]) -> Any:
         """Start it with these properties of Spark's, and return the gateway to it.
 
         Raises ``OSError`` where it ended instead: its log says why. ``UsageError`` where there is no Java.
         """
-        if PORT in os.environ:  # run by spark-submit: there is one already, and it is not ours
-            self._gateway = launch_gateway(SparkConf(loadDefaults=False))  # type: ignore[no-untyped-call]
-            return self._gateway
-        self._spawn(properties, environment)
-        port, secret = self._connection()
-        # With these variables pyspark connects to a JVM that runs already.
-        with environment_variables({PORT: str(port), SECRET: secret}):
+        variables: Mapping[str, str] = {}
+        if PORT not in os.environ:  # else run by spark-submit: there is one already, and it is not ours
+            self._spawn(properties)
+            variables = self._connection()
+        with environment_variables(variables):
             self._gateway = launch_gateway(SparkConf(loadDefaults=False))  # type: ignore[no-untyped-call]
         _spare_numpy(self._gateway)
         return self._gateway
 
-    def _spawn(self, properties: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    def _spawn(self, properties: Mapping[str, str]) -> None:
         # In a file, not in arguments, which every user of the machine can read.
         settings = self._folder / "spark.properties"
         settings.write_text(encode_properties(properties), encoding="ascii")
         home = str(_find_spark_home())
         command = [str(Path(home, "bin", "spark-submit")), "--properties-file", str(settings), "--load-spark-defaults"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        variables = {**childs_environment(), **environment, "SPARK_HOME": home, "SPARK_CONNECT_MODE": "0"}
+        variables = {**childs_environment(), "SPARK_HOME": home, "SPARK_CONNECT_MODE": "0"}
         variables["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(self._folder / "connection")
         java = find_java()
         if os.environ.get("JAVA_HOME") and Path(os.environ["JAVA_HOME"], "bin", "java") != java:
@@ -113,15 +111,15 @@ class SparkJvm:
             env=variables,
         )
 
-    def _connection(self) -> tuple[int, str]:
-        """Port and secret, which the JVM writes to a file once it listens."""
+    def _connection(self) -> dict[str, str]:
+        """Port and secret, which the JVM writes to a file once it listens; as variables by which pyspark connects."""
         path = self._folder / "connection"
         while not path.is_file():
             if (code := self.exit_code(_POLL)) is not None:
                 raise OSError(end_of_jvm(code))
         data = path.read_bytes()
         port, length = struct.unpack(">ii", data[:8])
-        return port, data[8 : 8 + length].decode()
+        return {PORT: str(port), SECRET: data[8 : 8 + length].decode()}
 
     def exit_code(self, timeout: float) -> int | None:
         """That of the JVM, if it ends within ``timeout`` seconds: its connections break before it can be waited for.

@@ -127,7 +127,7 @@ class SparkJobs:
                 java = self._jvm.options({**defaults, **self._conf})
                 wanted = own_properties(self._master, self._conf, self._scratch, quiet=self._log is None, java=java)
             with environment_variables({"PYSPARK_PYTHON": python}):
-                gateway = self._jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
+                gateway = self._jvm.start({**defaults, **wanted})
                 # All that spark-submit and the installation's defaults have set is in it.
                 settings = SparkConf(_jvm=gateway.jvm)
                 for key, value in defaults.items():
