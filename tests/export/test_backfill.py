@@ -134,9 +134,6 @@ def test_a_lost_file_is_written_again(
     assert [row.kind for row in history(destination)] == ["export"] + 4 * ["backfill"]
 
 
-@pytest.mark.parametrize(
-    "layout", [None, LayoutOptions(()), LayoutOptions(("date", "hour"))], ids=["usual", "flat", "hours"]
-)
 def test_a_lost_file_stays_lost_where_another_topic_is_filled_or_there_is_a_limit(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination
 ) -> None:
@@ -154,6 +151,9 @@ def test_a_lost_file_stays_lost_where_another_topic_is_filled_or_there_is_a_limi
     assert [(row.start, row.end) for row in problem_rows(destination)] == [(0, 20)]
 
 
+@pytest.mark.parametrize(
+    "layout", [None, LayoutOptions(()), LayoutOptions(("date", "hour"))], ids=["usual", "flat", "hours"]
+)
 def test_a_lost_file_is_written_again_without_what_has_come_behind_it(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
     layout: LayoutOptions | None,
