@@ -143,13 +143,13 @@ T = TypeVar("T")
 _WHY: Final = 200  # characters
 
 
-class _Versioned(msgspec.Struct):
+class _RecordFormat(msgspec.Struct):
     format: int
 
 
 # Made once: where two threads ask msgspec for a type for the first time, the process may end.
 _RECORD = Decoder(RunRecord)
-LAYOUTS, COLUMNS, _VERSIONED = Decoder(Layout), Decoder(ColumnTypes), Decoder(_Versioned)
+LAYOUTS, COLUMNS, _RECORD_FORMAT = Decoder(Layout), Decoder(ColumnTypes), Decoder(_RecordFormat)
 
 
 class DamagedDocumentError(ZkgroupError):
@@ -172,7 +172,7 @@ def encode_record(record: RunRecord) -> bytes:
 
 def decode_record(name: str, data: bytes) -> RunRecord:
     """Read a record; ``name`` is for messages. Raises ``DamagedDocumentError``."""
-    if (found := decode_document(name, data, _VERSIONED).format) != FORMAT:
+    if (found := decode_document(name, data, _RECORD_FORMAT).format) != FORMAT:
         raise damaged(name, f"has format {found}; this release reads {FORMAT}")
     return decode_document(name, data, _RECORD)
 
