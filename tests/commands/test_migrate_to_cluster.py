@@ -367,6 +367,7 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         "a profile without ZooKeeper",
         "no profile",
         "no map",
+        "a topic with two targets",
         "two targets",
         "a map of a topic that it does not read",
         "a map of a misspelt topic",
