@@ -186,7 +186,7 @@ def test_whatever_there_is_can_be_diagnosed(now: GroupSnapshot, before: GroupSna
         assert "\n" not in f"{finding.message}{finding.remedy}"
     assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
     if (
-        not now.has_live_member
+        not any(member.session_id for member in now.members)
         or unreadable_ownership(now)
         or any(m.error and not m.is_unreadable for m in now.members)
         or not (now.broker_ids or now.unreadable)

@@ -209,6 +209,14 @@ class GroupPartition:
         lag = self.known_lag(store)
         return self.next_age if lag else None if lag is None else MessageAge(0.0)
 
+    def why_outside(self, offset: int) -> str | None:
+        """Where the offset lies outside the log, as text; None where it lies within, as far as the log is known."""
+        if self.log_end is not None and offset > self.log_end:
+            return f"beyond the log's end {self.log_end}"
+        if self.log_start is not None and offset < self.log_start:
+            return f"before the log's start {self.log_start}"
+        return None
+
     def is_lag_unknown(self, store: Store) -> bool:
         """Whether the lag is unknown although the partition exists and may have messages."""
         return self.exists and is_lag_unknown(self.committed(store), self.log_start, self.log_end)
@@ -333,11 +341,6 @@ class GroupSnapshot:
         return self.in_zookeeper or self.coordinator is not None or bool(self.offset_topics.get("kafka"))
 
     @property
-    def has_live_member(self) -> bool:
-        """Whether a session owns a registration: other registrations outlive their clients, or may not be read."""
-        return any(member.session_id for member in self.members)
-
-    @property
     def has_hidden_members(self) -> bool:
         """Whether the list of members may not be read."""
         return f"/consumers/{self.group}/ids" in self.unreadable
@@ -357,7 +360,7 @@ class GroupSnapshot:
     @property
     def store(self) -> Store:
         """The store of its offsets, or, without any, of its members."""
-        kafka = self.coordinator is not None or any(p.kafka and p.kafka.offset is not None for p in self.partitions)
+        kafka = self.coordinator is not None or any(p.committed("kafka") is not None for p in self.partitions)
         if not kafka:  # Kafka lists it, and its coordinator is silent
             return "kafka" if self.kafka_failures and not self.in_zookeeper else "zookeeper"
         return "both" if self.in_zookeeper else "kafka"

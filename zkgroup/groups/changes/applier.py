@@ -321,10 +321,6 @@ def _out_of_range(
     found = {}
     for row in rows:
         partition = partitions.get(row.key)
-        if row.target is None or partition is None or partition.log_start is None or partition.log_end is None:
-            continue
-        if row.target < partition.log_start:
-            found[row.key] = f"{row.key}: the log now starts at {partition.log_start}, behind {row.target}"
-        elif row.target > partition.log_end:
-            found[row.key] = f"{row.key}: the log now ends at {partition.log_end}, before {row.target}"
+        if row.target is not None and partition is not None and (why := partition.why_outside(row.target)) is not None:
+            found[row.key] = f"{row.key}: {why}, at {row.target}"
     return found

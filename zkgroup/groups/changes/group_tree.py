@@ -124,16 +124,6 @@ class GroupTree:
         return max((node.stat.mtime for node in self.nodes), default=None)
 
     @property
-    def last_dated(self) -> int:
-        """The newest transaction in which any of the nodes was written, and of which the time is known therefore."""
-        return max((node.stat.mzxid for node in self.nodes), default=0)
-
-    @property
-    def last_transaction(self) -> int:
-        """The newest transaction that any of the nodes records. A child that came and went leaves nothing else."""
-        return max((max(node.stat.mzxid, node.stat.pzxid) for node in self.nodes), default=0)
-
-    @property
     def offsets(self) -> dict[TopicPartition, StoredOffset]:
         """The offset nodes, in their order."""
         parent = znodes.offsets(self.group) + "/"

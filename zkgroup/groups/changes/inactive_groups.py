@@ -90,8 +90,11 @@ def _decide(
     note = None
     changed = tree.last_change
     left_at: int | None = None
-    if tree.last_transaction > tree.last_dated:
-        after = bisect_left(clock, (tree.last_transaction, 0))
+    # Writes have a time. A child that came and went leaves its transaction alone.
+    written = max((node.stat.mzxid for node in tree.nodes), default=0)
+    left = max((node.stat.pzxid for node in tree.nodes), default=0)
+    if left > written:
+        after = bisect_left(clock, (left, 0))
         left_at = clock[after][1] if after < len(clock) else now
         changed = clock[after][1] if after < len(clock) else changed
     if tree.members or tree.live_owners:

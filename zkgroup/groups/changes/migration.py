@@ -188,19 +188,13 @@ def plan_migration(
         for row in plan.rows
         if row.current is not None
         and row.current != row.target
-        and _is_in_log(plan.partitions[row.key], row.current)
-        and not _is_in_log(plan.partitions[row.key], offsets[row.key])
+        and not plan.partitions[row.key].why_outside(row.current)
+        and plan.partitions[row.key].why_outside(offsets[row.key])
     ]
     if plan.changes:
         refusals = _store_refusals(origin, to, ahead if prefer is None else (), adrift if prefer != "source" else ())
         plan = replace(plan, refusals=tuple(refusals))
     return Migration(offsets, tuple(warnings), plan)
-
-
-def _is_in_log(partition: GroupPartition, offset: int) -> bool:
-    """Whether the partition's log, as far as it is known, has such an offset."""
-    start, end = partition.log_start, partition.log_end
-    return (start is None or offset >= start) and (end is None or offset <= end)
 
 
 def _store_refusals(

@@ -93,8 +93,8 @@ def _target_of(
         case "current":
             if current is None:
                 notes.append("no offset is committed: stays so")
-            else:
-                note_range(partition, current, notes)
+            elif why := partition.why_outside(current):
+                notes.append(why)
             return current
         case "earliest" | "latest":
             wanted = target.kind
@@ -163,13 +163,6 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
         notes.append(f"{wanted} is before the log: clamped to its start")
         return start
     return wanted
-
-
-def note_range(partition: GroupPartition, offset: int, notes: list[str]) -> None:
-    if partition.log_end is not None and offset > partition.log_end:
-        notes.append(f"beyond the log's end {partition.log_end}")
-    elif partition.log_start is not None and offset < partition.log_start:
-        notes.append(f"before the log's start {partition.log_start}")
 
 
 def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:

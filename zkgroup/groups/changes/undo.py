@@ -21,7 +21,7 @@ from zkgroup.groups.changes.group_tree import GroupTree, read_tree, read_trees
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.preconditions import read_inactive_group
-from zkgroup.groups.changes.reset_plan import note_range, plan_of, warn_of_new_group, with_times
+from zkgroup.groups.changes.reset_plan import plan_of, warn_of_new_group, with_times
 from zkgroup.groups.changes.znode_transactions import TransactionSeries, change_groups, cost, first_batch
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import Scope, Selection
@@ -103,8 +103,8 @@ def plan_undo(
             row = replace(row, target=current, problem="left", stays=True)
         elif undo.before is None:
             notes.append("had no offset: it is deleted")
-        else:
-            note_range(partition, undo.before, notes)
+        elif why := partition.why_outside(undo.before):
+            notes.append(why)
         rows.append(replace(row, note="; ".join(notes) or None, metadata=undo.metadata))
     return tuple(rows)
 

@@ -278,7 +278,7 @@ def offset_removal(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
 def _removal_of(those: Sequence[GroupPartition], removing: Command) -> Remedy:
     """``removing`` for offsets in ZooKeeper; zkgroup cannot remove single ones from Kafka."""
     here = Remedy("remove its offsets", removing)
-    if not any(p.kafka is not None and p.kafka.offset is not None for p in those):
+    if not any(p.committed("kafka") is not None for p in those):
         return here
     there = Remedy(f"in Kafka {OFFSETS_IN_KAFKA}")
     return here.then(there, "; ") if any(p.stored is not None for p in those) else there
@@ -337,12 +337,7 @@ def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: WrongStores) -> str
         to, good = "zookeeper", p.kafka.offset
     elif wrong == {"kafka"} and p.stored is not None and p.stored.defect is None and not is_stale(facts, p):
         to, good = "kafka", p.stored.offset
-    return "" if good is None or is_outside(p, good) else to
-
-
-def is_outside(p: GroupPartition, offset: int) -> bool:
-    """Whether the offset lies outside the log, as far as the log is known."""
-    return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
+    return "" if good is None or p.why_outside(good) else to
 
 
 def _alone(partition: GroupPartition, wrong: WrongStores) -> tuple[str, ...]:
@@ -350,7 +345,7 @@ def _alone(partition: GroupPartition, wrong: WrongStores) -> tuple[str, ...]:
     offset may exist and be right."""
     if partition.kafka_unknown and wrong:
         return ("--store", "zookeeper")
-    if wrong == {"zookeeper"} and partition.kafka is not None and partition.kafka.offset is not None:
+    if wrong == {"zookeeper"} and partition.committed("kafka") is not None:
         return ("--store", "zookeeper")
     if wrong == {"kafka"} and partition.stored is not None:
         return ("--store", "kafka")
@@ -359,8 +354,7 @@ def _alone(partition: GroupPartition, wrong: WrongStores) -> tuple[str, ...]:
 
 def offsets_of(partition: GroupPartition) -> Iterable[tuple[OffsetStore | None, int]]:
     """Each offset with its store, named where it matters: an offset that both agree on comes once."""
-    stored = partition.stored.offset if partition.stored is not None else None
-    kafka = partition.kafka.offset if partition.kafka is not None else None
+    stored, kafka = partition.committed("zookeeper"), partition.committed("kafka")
     if stored is not None:
         yield None if kafka in (None, stored) else "zookeeper", stored
     if kafka is not None and kafka != stored:

@@ -22,7 +22,6 @@ from zkgroup.groups.findings.group_facts import (
     WrongStores,
     correction,
     is_gone,
-    is_outside,
     is_stale,
     offset_removal,
     offsets_of,
@@ -166,9 +165,7 @@ def _recreated(facts: GroupFacts) -> Iterator[Finding]:
 def _missing(facts: GroupFacts) -> Iterator[Finding]:
     topics: dict[str, list[TopicPartition]] = {}
     for p in facts.partitions:
-        kept = (p.stored is not None and not p.stored.is_unreadable) or (
-            p.kafka is not None and p.kafka.offset is not None
-        )
+        kept = (p.stored is not None and not p.stored.is_unreadable) or p.committed("kafka") is not None
         if kept and is_gone(facts, p):
             topics.setdefault(p.topic, []).append(p.key)
     for name, keys in topics.items():
@@ -231,7 +228,7 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
         return  # a filter may take it, or a member in Kafka
     topics: Counter[str] = Counter()
     for p in facts.partitions:
-        kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
+        kept = p.stored is not None or p.committed("kafka") is not None
         topics[p.topic] += kept and p.exists and not p.is_unreadable and not facts.has_readers(p)
     mistaken = [
         one.member
@@ -266,7 +263,7 @@ def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
         stored, kafka = p.stored, p.kafka
         if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(facts, p):
             continue
-        if stored.defect or is_stale(facts, p) or is_outside(p, stored.offset) or is_outside(p, kafka.offset):
+        if stored.defect or is_stale(facts, p) or p.why_outside(stored.offset) or p.why_outside(kafka.offset):
             continue  # the wrong one has a finding
         ahead = kafka.offset - stored.offset
         if ahead == 0:

@@ -78,7 +78,8 @@ class LagHistory:
 
     def keep(self, cluster: str, snapshots: Iterable[GroupSnapshot]) -> None:
         """Add snapshots and delete those that are too old, in one transaction."""
-        with self._translated_errors(), self._transaction() as connection:
+        with self._translated_errors(), self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
             newest = 0
             for snapshot in snapshots:
                 newest = max(newest, snapshot.taken_at)
@@ -153,7 +154,8 @@ class LagHistory:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            with self._transaction() as connection:
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
                 if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # another process may have come first
                     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                         raise UsageError(f"{self._path} is a database of something else", "choose another file")
@@ -162,17 +164,6 @@ class LagHistory:
                     connection.execute(f"PRAGMA user_version = {_VERSION}")
         elif version != _VERSION:
             raise UsageError(f"{self._path} is of another release of zkgroup (version {version})", _REMEDY)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:

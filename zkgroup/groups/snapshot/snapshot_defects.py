@@ -249,6 +249,6 @@ def rebalance_obstacles(snapshot: GroupSnapshot) -> Iterator[Obstacle]:
     if unknown := unreadable_ownership(snapshot):
         remedy = "connect with credentials that may read the group's nodes: whether it can rebalance is unknown"
         yield Obstacle(listed(unknown, "; ", 3), remedy, is_unknown=True)
-    if not snapshot.has_live_member:
+    if not any(member.session_id for member in snapshot.members):
         remedy = "start a member: no session owns the registrations, so none can rebalance"
         yield Obstacle("it has no living member", remedy)

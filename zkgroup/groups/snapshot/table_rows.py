@@ -183,11 +183,11 @@ def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
             or _is_kept(partition, store)
         ):
             continue
-        stored = partition.stored if store != "kafka" else None
-        kept = partition.kafka if store != "zookeeper" else None
+        here = partition.committed("zookeeper") if store != "kafka" else None
+        there = partition.committed("kafka") if store != "zookeeper" else None
         member = in_kafka.get(partition.key) if partition.owner is None else None
         committed = partition.committed(store)
-        by_zookeeper = stored is not None and stored.offset is not None and stored.offset == committed
+        written = partition.stored if here is not None and here == committed else None
         rows.append(
             PartitionRow(
                 partition.topic,
@@ -195,13 +195,13 @@ def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
                 partition.owner if member is None else member,
                 partition.member if member is None else member,
                 committed,
-                stored.changed_at if stored is not None and by_zookeeper else None,
+                written.changed_at if written is not None else None,
                 partition.log_start,
                 partition.log_end,
                 partition.lag(store),
                 partition.leader,
-                stored.offset if stored is not None else None,
-                kept.offset if kept is not None else None,
+                here,
+                there,
                 partition.behind(store),
             )
         )
