@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from zkgroup.child_processes import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import parse_chroot
+from zkgroup.config.setting_files import CACHE_VARIABLE, STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
@@ -157,6 +158,16 @@ class Sandbox:
 
     def start(self) -> Self:
         """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
+        try:
+            return self._start()
+        except OSError as error:
+            place = error.filename or self.folder
+            raise ZkgroupError(
+                f"cannot write {place}: {error.strerror}",
+                f"make room, or set {STATE_VARIABLE} and {CACHE_VARIABLE} to other folders",
+            ) from error
+
+    def _start(self) -> Self:
         with locked(self.name):
             left = read_left_state(self.folder)
             if left is not None and left.is_alive:
