@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import Notice, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import (
     Row,
     Share,
@@ -90,7 +90,9 @@ class AssignmentView:
         return {change: counts[change] for change in CHANGES}  # type: ignore[index]
 
 
-def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Sequence[str | ZkgroupError] = ()) -> None:
+def show(
+    ctx: typer.Context, view: AssignmentView, output: Output, problems: Sequence[Notice | ZkgroupError] = ()
+) -> None:
     """Print the plan. ``problems`` are warnings."""
     if has_objects(output):
         print_object(as_object(view), output)
@@ -108,7 +110,7 @@ def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Seq
                 _print_outcomes(view, output)
             sys.stderr.flush()
         # The outcomes show colliding claims; there may be thousands of pairs.
-        problems = [*problems, *(each.message for each in view.conflicts if each.kind != "claim")]
+        problems = [*problems, *(each.notice for each in view.conflicts if each.kind != "claim")]
     warn(ctx, problems)
 
 
@@ -120,7 +122,10 @@ def as_object(view: AssignmentView) -> dict[str, Any]:
         "compat": variant.compat,
         "assignment": [asdict(row) for row in view.rows],
         "unassigned": _pairs(view.outcome.unread),
-        "conflicts": [asdict(each) | {"partitions": _pairs(each.partitions)} for each in view.conflicts],
+        "conflicts": [
+            {"kind": one.kind, "members": one.members, "partitions": _pairs(one.partitions), "message": str(one.notice)}
+            for one in view.conflicts
+        ],
         "matches_current": view.matches,
         "changes": view.changes,
         "shares": [asdict(share) for share in view.shares],

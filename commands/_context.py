@@ -16,7 +16,7 @@ import typer
 from zkgroup.config import ConnectionSettings, load_consumer_config, resolve_connection
 from zkgroup.config.consumer_config import LoadedConfig
 from zkgroup.config.settings_table import SETTINGS
-from zkgroup.errors import UsageError
+from zkgroup.errors import Notice, UsageError, ZkgroupError
 
 from ._error_output import Message, render, say
 from ._shared_options import GlobalOptions
@@ -63,7 +63,7 @@ def consumer_config(
     return loaded
 
 
-def warn(ctx: typer.Context, warnings: Iterable[Message]) -> None:
+def warn(ctx: typer.Context, warnings: Iterable[Notice | ZkgroupError]) -> None:
     """Show warnings on stderr, one line each, unless ``--quiet``."""
     given = ctx.ensure_object(GlobalOptions)
     if not given.quiet:

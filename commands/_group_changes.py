@@ -32,7 +32,7 @@ from zkgroup.text import are, counted, listed
 
 from ._completion import complete_group
 from ._context import connection, done, warn, working
-from ._error_output import Message, say
+from ._error_output import say
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import SPARE, Column, Output, is_table, print_rows, time_column
 from ._shared_options import option, with_options
@@ -93,7 +93,7 @@ with_change = partial(with_options, "options", ChangeOptions)
 
 
 #: The warning where Kafka is changed.
-KAFKA_WINDOW = (
+KAFKA_WINDOW = Notice(
     "Kafka has no compare-and-set: offsets there are read again just before they are changed, but a commit in the "
     "milliseconds between would be lost"
 )
@@ -164,7 +164,7 @@ class Change:
     def warn_of_unregistered_commits(self, group: str, found: UnregisteredCommits) -> float:
         """The same of commits that were found."""
         waiting = f": waiting {found.wait:.0f} s for the next commit" if self.options.execute else ""
-        self.warn([f"group {group}: {found.text}{waiting}"])
+        self.warn([Notice(f"group {group}: {found.text}{waiting}")])
         return found.wait
 
     def wait_for_commits(self, registry: Registry | None, groups: Iterable[str], seconds: float) -> None:
@@ -175,7 +175,7 @@ class Change:
             for error in find_committing_groups(registry, groups, seconds).values():
                 raise error
 
-    def warn(self, warnings: Iterable[Message]) -> None:
+    def warn(self, warnings: Iterable[Notice | ZkgroupError]) -> None:
         warn(self.ctx, warnings)
 
     def examine(self, applier: Applier, *plans: Plan) -> None:
@@ -184,9 +184,8 @@ class Change:
             self.warn(plan.warnings)
             for refused in plan.refusals:
                 self.refuse(refused)
-            for check in applier.preconditions():
-                with self.refusing():
-                    check(plan)
+            with self.refusing():
+                applier.check(plan)
         if any(plan.changes_kafka for plan in plans):
             self.warn([KAFKA_WINDOW])
             with self.refusing():

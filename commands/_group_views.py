@@ -104,7 +104,7 @@ def read_snapshots(
     *,
     store: Store,
     ages: bool | None,
-    warned: list[str | Notice] | None = None,
+    warned: list[Notice] | None = None,
     settings: ConnectionSettings | None = None,
 ) -> Sequence[GroupSnapshot]:
     """The group, in ZooKeeper and in Kafka; without one all groups, in the order of their names, with what concerns all

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import typer
 
-from zkgroup.errors import Remedy, UsageError, ZkgroupError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
@@ -176,8 +176,7 @@ def watch_groups(
 ) -> int:
     """Show all groups until a key or a signal; Enter watches the chosen one. Returns the exit code."""
     if not has_screen("table"):
-        remedy = Remedy("for events in a pipe", ("inspect-group", "GROUP", "--watch"))
-        raise UsageError("--watch needs a terminal", remedy)
+        raise UsageError("--watch needs a terminal", "watch one group for events in a pipe")
     settings = connection(ctx)
     view = GroupsView(select, sorts, sort, partial(render, given=ctx.ensure_object(GlobalOptions)))
     while True:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import typer
 
-from zkgroup.errors import NotFoundError, Remedy, did_you_mean
+from zkgroup.errors import NotFoundError, Remedy
 from zkgroup.groups.chart_axes import round_top, short_number, time_ticks, utc_text
 from zkgroup.groups.monitoring.history_chart import describe_points, history_chart
 from zkgroup.groups.monitoring.lag_history import (
@@ -22,7 +22,7 @@ from zkgroup.groups.monitoring.lag_history import (
     history_points,
 )
 from zkgroup.groups.offset_files.atomic_file import write_atomically
-from zkgroup.text import shortened
+from zkgroup.text import group_command, shortened
 
 from ._context import done
 from ._group_views import StoreChoice
@@ -53,14 +53,9 @@ def show_history(
     path = path or default_history()
     points = read_points(ctx, group, store, topics, path)
     if not points:
-        cluster, known = history_cluster(ctx), []
-        if path.exists():
-            with LagHistory(path) as kept:
-                known = kept.groups(cluster)
-        remedy = Remedy("let cron check it every minute", ("inspect-group", group, "--check"))
-        raise NotFoundError(
-            f"the history {path} has no snapshot of group {group} of {cluster}", did_you_mean(group, known, remedy)
-        )
+        remedy = Remedy("let cron check it every minute", group_command("inspect-group", group, "--check"))
+        what = f"the history {path} has no snapshot of group {group} of {history_cluster(ctx)}"
+        raise NotFoundError(what, remedy)
     if picture is not None:
         write_atomically(str(picture), history_chart(points, group))
     if output == "table":

@@ -37,7 +37,7 @@ STOP_CHECK: Final = 0.1
 LOOPBACK: Final = "127.0.0.1"
 
 #: Reads the groups: what was found, the checks where they were asked for, and what is unknown.
-Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str | Notice]]"]
+Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[Notice]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ def _reader(ctx: typer.Context, read: Read) -> Callable[[], MetricsReading]:
     changes."""
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
 
-    warned: frozenset[str | Notice] = frozenset()
+    warned: frozenset[Notice] = frozenset()
 
     def read_metrics() -> MetricsReading:
         nonlocal warned
         began = time.monotonic()
         code, metrics = 0, ""
-        warnings: Sequence[str | Notice] = []
+        warnings: Sequence[Notice] = []
         try:
             found, checks, warnings = read()
             metrics = format_metrics(found, checks)
@@ -95,7 +95,7 @@ def _reader(ctx: typer.Context, read: Read) -> Callable[[], MetricsReading]:
         except ZkgroupError as error:
             code, warnings = error.exit_code, [Notice(error.message, error.remedy)]
         except Exception as error:  # noqa: BLE001  # at the next request it may be over
-            code, warnings = ZkgroupError.exit_code, [str(error) or type(error).__name__]
+            code, warnings = ZkgroupError.exit_code, [Notice(str(error) or type(error).__name__)]
         gc.enable()  # see disable_garbage_collection: this process goes on
         warn(ctx, [one for one in warnings if one not in warned])
         warned = frozenset(warnings)

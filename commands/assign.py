@@ -144,7 +144,7 @@ def assign(
             foreign = [one for one in findings if one.code == "foreign-client"]
             change.warn(Notice(f"{one.code}: {one.message}", one.remedy) for one in foreign)
             change.warn(
-                f"{problem}: members take the topic for one without partitions, and read the others"
+                Notice(f"{problem}: members take the topic for one without partitions, and read the others")
                 for problem in damaged_topics(start.snapshot, passed_over=True)
             )
             _check_harmless(start, base)
@@ -160,13 +160,13 @@ def assign(
         scenario = with_partitions(scenario, validate_topic(topic), count)
     problems += _unread(group, changes.partitions, existing, scenario.subscribed([base, *choices.values()]))
     if gone := sorted(scenario.subscribed([base, *choices.values()]) - scenario.names):
-        problems.append(f"nothing is planned of topics that do not exist: {listed(gone)}")
+        problems.append(Notice(f"nothing is planned of topics that do not exist: {listed(gone)}"))
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, AssignmentView(group, start.snapshot, start.inference, base, plan), output, problems)
 
 
-def _unread(group: str, changed: Iterable[str], existing: Collection[str], read: Container[str]) -> list[str]:
+def _unread(group: str, changed: Iterable[str], existing: Collection[str], read: Container[str]) -> list[Notice]:
     """A warning for each topic whose partitions are changed and that no member reads. Raises ``NotFoundError`` for one
     that does not even exist: it is misspelt."""
     problems = []
@@ -178,7 +178,7 @@ def _unread(group: str, changed: Iterable[str], existing: Collection[str], read:
                 f"--partitions {topic}: there is no such topic, and no member of group {group} subscribes to it",
                 did_you_mean(topic, existing, "check its name"),
             )
-        problems.append(f"no member of group {group} subscribes to {topic}: its partitions change nothing")
+        problems.append(Notice(f"no member of group {group} subscribes to {topic}: its partitions change nothing"))
     return problems
 
 
@@ -190,9 +190,9 @@ def _check_harmless(start: PlanStart, base: Choice) -> None:
 
     assert start.snapshot is not None
     plan = plan_all(start.scenario, base)
-    refusals = [conflict.message for conflict in plan.conflicts if conflict.kind == "refused"]
-    planned = None if refusals else plan.assignment(plan.outcomes[0])
-    against = find_objection(start.snapshot, planned, "; ".join(refusals))
+    refusal = next((conflict.notice for conflict in plan.conflicts if conflict.kind == "refused"), None)
+    planned = None if refusal else plan.assignment(plan.outcomes[0])
+    against = find_objection(start.snapshot, planned, refusal)
     if against is not None:
         raise against
 
@@ -237,9 +237,12 @@ def _verify(result: Rebalanced, wanted: str, inference: StrategyInference) -> No
     if not result.snapshot.members:
         raise VerificationError(f"group {group}: all members left meanwhile", "read their logs")
     problems = []
-    remedy = _suspicion(inference) if result.answered else "check that the clients of its registrations run"
+    remedy = "check that the clients of its registrations run"
     if result.defects:
         problems.append(f"did not come to the plan of {wanted}: {listed(result.defects, '; ')}")
+    if result.defects and result.answered:
+        observed, remedy = _explain(inference)
+        problems.append(observed)
     if result.still:
         problems.append(f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s")
         remedy = (
@@ -252,14 +255,16 @@ def _verify(result: Rebalanced, wanted: str, inference: StrategyInference) -> No
         raise VerificationError(f"group {group}{'' if result.defects else ':'} {'; '.join(problems)}", remedy)
 
 
-def _suspicion(inference: StrategyInference) -> str:
+def _explain(inference: StrategyInference) -> tuple[str, str]:
+    """What the owners look like, and what to do about it."""
     best = inference.best
     if best is None:
-        return "nothing is owned: read the logs of the members"
+        return "nothing is owned", "read the logs of the members"
     if inference.exact:
-        return f"the owners are the plan of {' or '.join(variant.text for variant in inference.exact)}"
+        variants = " or ".join(variant.text for variant in inference.exact)
+        return f"the owners are the plan of {variants}", "find out which strategy and release its members run"
     odd = listed(inference.deviating or inference.blocked) or "a member"
-    return f"the owners are nearly the plan of {best.text}: read the log of {odd}"
+    return f"the owners are nearly the plan of {best.text}", f"read the log of {odd}"
 
 
 T = TypeVar("T")

@@ -52,7 +52,7 @@ def backups(
     The newest is first. time: when the change was planned. offsets and nodes: how many are saved. zookeeper: the
     servers of the cluster, or its brokers. Backups that --backup has written elsewhere are not listed. Of one backup
     the offsets before the change and those written by it are shown (-: none), the deleted nodes, and the command that
-    restores them.
+    shows the plan of restoring them.
 
     JSON of one backup is an object, CSV its offsets.
 
@@ -69,12 +69,8 @@ def backups(
         if not file.exists():
             file = next((path for path in backup.backup_files() if path.name == file.name), file)
         found = backup.read(file)
-        _print_one(
-            found,
-            file,
-            render_command((*backup.undo_command(found, file), "--execute"), ctx.ensure_object(GlobalOptions)),
-            output,
-        )
+        undo = render_command(backup.undo_command(found, file), ctx.ensure_object(GlobalOptions))
+        _print_one(found, file, undo, output)
         return
     rows, unread = [], []
     for path in backup.backup_files():

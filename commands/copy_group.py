@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import Notice, UsageError
 from zkgroup.text import counted
 
 from ._group_changes import (
@@ -74,7 +74,7 @@ def copy_group(
         change.apply(applier, plan, f"{counted(plan.changes, 'offset')} of group {group} copied to {to} and verified")
 
 
-def _of_life(source: WholeGroup) -> list[str]:
+def _of_life(source: WholeGroup) -> list[Notice]:
     from zkgroup.groups.changes.preconditions import describe_unfinished_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.live_owners)
@@ -83,6 +83,8 @@ def _of_life(source: WholeGroup) -> list[str]:
         and source.kafka_group.group is not None
         and bool(source.kafka_group.group.members)
     )
-    warnings = [f"group {source.group} is active: its offsets move on while they are copied"] if alive else []
+    warnings = []
+    if alive:
+        warnings.append(Notice(f"group {source.group} is active: its offsets move on while they are copied"))
     export = describe_unfinished_export(source.group, source.tree.export) if source.tree is not None else None
-    return warnings if export is None else [*warnings, f"{export}: the offsets are those before it"]
+    return warnings if export is None else [*warnings, Notice(f"{export}: the offsets are those before it")]

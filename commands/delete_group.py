@@ -187,7 +187,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
-    lost = deleted_groups(saved, group)
+    lost = deleted_groups(saved, group, path)
     with open_registry(change.settings) as registry:
         backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)

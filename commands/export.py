@@ -25,6 +25,7 @@ from zkgroup.errors import (
     ZkgroupError,
 )
 from zkgroup.export.model.choices import OnMismatch, TableKind
+from zkgroup.text import counted
 
 from ._completion import complete_group, complete_topic, complete_words
 from ._context import connection, consumer_config, open_registry, warn
@@ -297,7 +298,7 @@ def export(
     )
     properties = dict(settings.kafka)
     unheeded = "isolation.level is ignored: --isolation says which messages of transactions count"
-    warn(ctx, [f"{prop.origin}: {unheeded}" for prop in settings.properties if prop.key == "isolation.level"])
+    warn(ctx, [Notice(f"{prop.origin}: {unheeded}") for prop in settings.properties if prop.key == "isolation.level"])
     if isolation is not None:
         properties["isolation.level"] = isolation
     line = ProgressBar(shown=rewrites(sys.stderr) and not ctx.ensure_object(GlobalOptions).quiet)
@@ -457,8 +458,7 @@ def _verify(ctx: typer.Context, destination: Destination, group: str | None, out
         schemas = () if layout is None else layout.schema_options
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
-            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {destination}; {where}"
-            f"{str(first.problem).rstrip('.')}",
+            f"{counted(len(problems), 'problem')} in {destination}; {where}{first.problem}",
             remedy_for(problems, destination.store.address, schemas),
         )
     if broken is not None:

@@ -202,7 +202,7 @@ def inspect_group(
     thresholds = monitoring.thresholds if checking else None
     settings = connection(ctx)
 
-    warned: list[str | Notice] = []
+    warned: list[Notice] = []
 
     def read_now(ages: bool | None = False) -> dict[str, Any]:
         warned.clear()
@@ -219,7 +219,7 @@ def inspect_group(
     elif section in ("members", "findings") and metrics is None:
         behind = False
 
-    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[str | Notice]]:
+    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None, Sequence[Notice]]:
         snapshots = read_now(behind)
         found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
         if topic:
@@ -392,7 +392,7 @@ def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
     }
 
 
-def _verify(found: Sequence[Inspection], warnings: Sequence[str | Notice]) -> None:
+def _verify(found: Sequence[Inspection], warnings: Sequence[Notice]) -> None:
     """Raise ``VerificationError`` where a finding is critical, ``ZkgroupError`` where what may not be read could be, or
     what servers did not tell."""
     if warnings and not found:

@@ -124,7 +124,7 @@ def list_groups(
         return watch_groups(ctx, select, get_args(Sort), sort, behind, interval or DEFAULT_INTERVAL)
     if interval is not None:
         raise UsageError("--interval without --watch", "give --watch, too")
-    warned: list[str | Notice] = []
+    warned: list[Notice] = []
     snapshots = read_snapshots(ctx, None, store="both", ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
     shown, folded = select(snapshots, sort)

@@ -322,13 +322,13 @@ class Migrations:
         if self.options.to == "kafka":
             self.change.warn([describe_retention(self.applier.brokers(), self.applier.timeout)])
 
-    def names(self, patterns: Sequence[str], warn: Callable[[list[str | Notice]], object]) -> list[str]:
+    def names(self, patterns: Sequence[str], warn: Callable[[list[Notice]], object]) -> list[str]:
         """The groups with offsets that any pattern matches. Raises ``NotFoundError`` where there is none."""
         from zkgroup.groups.changes.inactive_groups import matching
         from zkgroup.groups.snapshot.group_reader import read_groups
         from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
-        warned: list[str | Notice] = []
+        warned: list[Notice] = []
         origin = self.origin
         found = read_groups(origin.registry, kafka=origin.brokers, logs={}, timeout=origin.timeout, warned=warned)
         warn(shared_warnings(found, warned))
@@ -341,7 +341,7 @@ class Migrations:
                 did_you_mean(patterns[0], there, Remedy("see which groups there are", ("list-groups",))),
             )
         if others := [name for name in names if name not in kept]:
-            warn([f"{counted(len(others), 'group')} without offsets left out: {listed(others)}"])
+            warn([Notice(f"{counted(len(others), 'group')} without offsets left out: {listed(others)}")])
         self._check_topics(
             {topic for name in kept for topics in there[name].offset_topics.values() for topic in topics}
         )
@@ -387,7 +387,7 @@ def errors_of(where: str, profile: str | None = None) -> Iterator[None]:
     except ZkgroupError as error:
         if error.where is None:
             error.where = where
-            error.message = f"{where}: {error.message}"
+            error.add_context(where)
             if profile is not None:
                 error.remedy = of_profile(error.remedy, profile)
         raise
@@ -416,7 +416,7 @@ class PlannedMigration:
         return "done" if is_done else "ready"
 
     @property
-    def warnings(self) -> Iterator[str | Notice]:
+    def warnings(self) -> Iterator[Notice]:
         """The warnings of its plan, and the notes of its rows, as lines."""
         if self.migration is None:
             return
@@ -446,7 +446,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     """Plan all groups that a pattern matches, and move those that can be moved; or compare all."""
     change = migrations.change
     with working(change.ctx, "planning all groups"):
-        warned: list[str | Notice] = []
+        warned: list[Notice] = []
         names = migrations.names(patterns, warned.extend)
         planned = sorted(
             (_plan(migrations, name, verify=verify) for name in names),
@@ -456,7 +456,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     empty = [name for name in ("repeated", "not_found") if all(row[name] is None for row in rows)]
     print_rows(rows, GROUP_COLUMNS, output, spare=(*empty, *SPARE))
     change.warn(warned)
-    warnings: dict[str | Notice, dict[str, None]] = {}
+    warnings: dict[Notice, dict[str, None]] = {}
     for one in planned:
         for line in one.warnings:
             warnings.setdefault(line, {})[one.group] = None
@@ -512,11 +512,9 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
     return PlannedMigration(group, migration, is_verified=verify)
 
 
-def _named(groups: Sequence[str], warning: str | Notice) -> str | Notice:
+def _named(groups: Sequence[str], warning: Notice) -> Notice:
     prefix = f"{'group' if len(groups) == 1 else 'groups'} {listed(groups)}"
-    if isinstance(warning, Notice):
-        return replace(warning, message=f"{prefix}: {warning.message}")
-    return f"{prefix}: {warning}"
+    return replace(warning, message=f"{prefix}: {warning.message}")
 
 
 def _move(migrations: Migrations, planned: PlannedMigration) -> None:

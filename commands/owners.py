@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import NotFoundError, Notice, UsageError, VerificationError, ZkgroupError
 from zkgroup.text import listed
 
 from ._context import connection, warn
@@ -65,7 +65,7 @@ def owners(
     defects = ownership_defects(snapshot)
     unknown = unreadable_ownership(snapshot) if verify else []
     if verify and defects:
-        warn(ctx, [*snapshot.all_warnings, *unknown])
+        warn(ctx, [*snapshot.all_warnings, *map(Notice, unknown)])
         raise VerificationError(f"group {group} is not owned as it should be: {listed(defects, '; ')}")
     warn(ctx, notes(snapshot, "zookeeper"))
     if unknown:

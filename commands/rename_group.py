@@ -74,7 +74,7 @@ def rename_group(
                 with after(f"its offsets are copied to {to}"):
                     applier.write(deletion)
             except RefusedError as error:
-                error.message += ", it is not deleted"
+                error.add_outcome("it is not deleted")
                 ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
                 copying = ("copy-group", "--overwrite", "--execute", *ends, group, to)
                 error.add_remedy(Remedy("copy the offsets that have moved, then rename it again", copying))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zkgroup.errors import Remedy, UsageError, VerificationError
+from zkgroup.errors import Notice, Remedy, UsageError, VerificationError
 from zkgroup.groups.group_choices import FileFormat
 from zkgroup.text import counted, group_command
 
@@ -249,7 +249,7 @@ def _tell_left(change: Change, plan: Plan, left: str) -> None:
     from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 
     if not change.options.execute:
-        change.warn([f"this leaves something: {left}"])
+        change.warn([Notice(f"this leaves something: {left}")])
         return
     remedy = Remedy(
         f"{OFFSETS_IN_KAFKA}, since members that keep offsets in Kafka start there; see what deleting the group there"

@@ -356,10 +356,10 @@ def member(
         raise UsageError(f"--property {key}: {_OPTIONS_OF_MEMBER[key]} says that", "leave it out")
     state = running(name)
     if not state.connect:
-        raise UsageError(
-            f"sandbox {name} has no ZooKeeper, which the Scala consumer needs",
-            Remedy("start a member in Kafka", ("consume", "TOPIC", "--group", group, "--coordinator", "kafka")),
-        )
+        words = topics if topics else [f"--{kind}", subscription]
+        joining = ("-c", f"sandbox:{name}", "consume", *words, "--group", group, "--coordinator", "kafka")
+        problem = f"sandbox {name} has no ZooKeeper, which the Scala consumer needs"
+        raise UsageError(problem, Remedy("start a member in Kafka", joining))
     security = security_in(state.secure)
     options = MemberOptions(
         connect=state.connect,

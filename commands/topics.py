@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zkgroup.errors import NotFoundError, Remedy, UsageError, did_you_mean
+from zkgroup.errors import NotFoundError, Notice, Remedy, UsageError, did_you_mean
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import duration_text
 
@@ -62,7 +62,8 @@ def topics(
 
     if topic is not None and (columns or no_header):
         raise UsageError("--columns and --no-header are about the list", "leave them out with a TOPIC")
-    found, logs, configs, snapshots = _read(ctx, topic)
+    warned: list[Notice] = []
+    found, logs, configs, snapshots = _read(ctx, topic, warned)
     readers = groups_by_topic(snapshots)
     rows = {name: topic_partition_rows(name, partitions, logs) for name, partitions in found.items()}
     heads = [
@@ -84,15 +85,16 @@ def topics(
         print_object({name: head[name] for name in ("topic", *CONFIGS, "partitions")} | {"groups": groups}, output)
     else:
         print_rows(rows[topic], PARTITIONS, output)
-    warn(ctx, shared_warnings(snapshots))
+    warn(ctx, shared_warnings(snapshots, warned))
 
 
 def _read(
-    ctx: typer.Context, topic: str | None
+    ctx: typer.Context, topic: str | None, warned: list[Notice]
 ) -> tuple[
     dict[str, dict[int, PartitionReplicas]], dict[TopicPartition, Log], dict[str, dict[str, str]], list[GroupSnapshot]
 ]:
-    """The topic, or all: partitions, logs, configs; and all groups. Raises ``NotFoundError`` where there is none."""
+    """The topic, or all: partitions, logs, configs; and all groups. ``warned`` as in ``read_groups``. Raises
+    ``NotFoundError`` where there is none."""
     from zkgroup.clients.kafka.client import cluster_metadata
     from zkgroup.clients.kafka.log_offsets import log_offsets
     from zkgroup.clients.kafka.topic_metadata import replicas_in, retention_configs
@@ -113,7 +115,7 @@ def _read(
         logs = log_offsets(kafka, keys, settings.timeout)
         configs = retention_configs(kafka, found, settings.timeout)
         shown = {} if topic is None else logs
-        snapshots = read_groups(registry, kafka=kafka, logs=shown, timeout=settings.timeout)
+        snapshots = read_groups(registry, kafka=kafka, logs=shown, timeout=settings.timeout, warned=warned)
     return found, logs, configs, list(snapshots)
 
 

@@ -26,6 +26,7 @@ from diagnosed_groups import (
 )
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember
+from zkgroup.errors import Notice
 from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupSnapshot, NodeProblem
 from zkgroup.protocol.broker_znodes import BrokerFault, Releases
@@ -224,7 +225,7 @@ CASES: list[tuple[str, Case]] = [
             "orders", 0, error=NodeProblem("/brokers/topics/orders", "is no JSON object", is_malformed=True))}))),
     ("incomplete-snapshot", ("warning", GROUP, ("orders-1", "broker 1 timed out"), having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
-    ("incomplete-snapshot", ("warning", GROUP, ("no answer",), replace(ALONE, warnings=("no answer",)))),
+    ("incomplete-snapshot", ("warning", GROUP, ("no answer",), replace(ALONE, warnings=(Notice("no answer"),)))),
     ("registration-defect", ("info", "g_b", (1,), replace(ALONE, members=(*ALONE.members, raw(
         "g_b", b'{"version":2,"subscription":{},"pattern":"static",' + STAMP + b"}"))))),
     ("registration-defect", ("warning", "g_b", (), replace(ALONE, members=(*ALONE.members, raw(

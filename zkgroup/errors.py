@@ -74,11 +74,6 @@ class Notice:
         return self.message if self.remedy is None else f"{self.message}: {self.remedy.rendered(line)}"
 
 
-def message_of(warning: str | Notice) -> str:
-    """The warning without its remedy."""
-    return warning if isinstance(warning, str) else warning.message
-
-
 def add_notice(stop: BaseException, notice: Notice) -> None:
     """Let an exception carry a notice, as ``BaseException.add_note`` does with text."""
     vars(stop).setdefault("__notes__", []).append(notice)
@@ -119,6 +114,10 @@ class ZkgroupError(Exception):
     @property
     def reason(self) -> str:
         return self._reason or self.message
+
+    def add_context(self, context: str) -> None:
+        """Say before the message what failed, or where."""
+        self.message = f"{context}: {self.message}"
 
     def add_outcome(self, outcome: str) -> None:
         """Say what became of the change that failed, after the message."""

@@ -35,13 +35,16 @@ def test_backups_are_listed_and_shown(cluster: Sandbox, registry: Registry, grou
     assert shown["offsets"] == [
         {"store": "zookeeper", "topic": topic, "partition": 0, "before": 4, "written": 0},
     ]
-    assert shown["undo"] == f"zkgroup reset-offsets {group} --undo {reset['file']} --execute"
+    assert shown["undo"] == f"zkgroup reset-offsets {group} --undo {reset['file']}"
     csv = run("backups", reset["file"], "--output", "csv").stdout
     assert csv.splitlines() == ["store,topic,partition,before,written", f"zookeeper,{topic},0,4,0"]
-    # What is printed is pasted, the last change first: all is as it was.
+    # What is printed is pasted, the last change first: a plan, and with --execute all is as it was.
     for one in (deleted, reset):
         last = run("backups", one["file"]).stdout.splitlines()[-1]
-        undone = run(*shlex.split(last)[1:], "-z", cluster.connect)
+        left = tree(registry, znodes.group(group))
+        assert run(*shlex.split(last)[1:], "-z", cluster.connect).returncode == 0
+        assert tree(registry, znodes.group(group)) == left
+        undone = run(*shlex.split(last)[1:], "--execute", "-z", cluster.connect)
         assert undone.returncode == 0, (last, undone.stderr)
     after = tree(registry, znodes.group(group))
     assert {path: node[0] for path, node in after.items()} == {path: node[0] for path, node in before.items()}

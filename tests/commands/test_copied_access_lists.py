@@ -231,6 +231,7 @@ def test_a_rename_needs_all_lists(
     plan = run(*args)
     node = rf"/consumers/{group}(?![\w/])"
     assert (len(re.findall(node, plan.stderr)), "--zookeeper-acl" in plan.stderr) == (1, False), plan.stderr
+    assert plan.stderr.count(f"/consumers/{group}") == 1, plan.stderr
     done = run(*args, "--execute")
     assert (done.returncode, len(re.findall(node, done.stderr)), is_there(owner, other)) == (5, 1, False), done.stderr
     assert "--zookeeper-acl" not in done.stderr

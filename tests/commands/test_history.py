@@ -112,11 +112,13 @@ def test_offsets_that_went_back_are_said() -> None:
 
 
 def test_what_has_no_history(history: Path, tmp_path: Path) -> None:
-    """One line: which file, which group, which cluster, and what keeps a history. Nothing is created."""
+    """One line: which file, group and cluster, and how to record it, however like another's its name is. Nothing is
+    created."""
     args = ("--history", "-z", NOWHERE, "--history-file")
     done = run("inspect-group", "biling", *args, str(history))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1)
-    assert names(done.stderr, history, "biling", NOWHERE, "billing")
+    assert names(done.stderr, history, "biling", NOWHERE, f"zkgroup -z {NOWHERE} inspect-group biling --check")
+    assert "billing" not in done.stderr
     nothing = tmp_path / "none.sqlite3"
     done = run("inspect-group", "other", *args, str(nothing))
     assert done.returncode == 4

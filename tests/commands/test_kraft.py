@@ -52,7 +52,7 @@ def test_a_group_in_kraft_mode(kraft: Sandbox) -> None:
     shown = json.loads(run("-c", place, "offsets", group, "--output", "json").stdout)
     assert [row["committed"] for row in shown] == [5, 5, 5]
     done = run("sandbox", "member", "orders", "--group", group, "--name", kraft.name)
-    command = f"consume TOPIC --group {group} --coordinator kafka"
+    command = f"zkgroup -c {place} consume orders --group {group} --coordinator kafka"
     assert (done.returncode, names(done.stderr, kraft.name, command)) == (2, True)
 
 

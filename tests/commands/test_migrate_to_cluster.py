@@ -136,7 +136,7 @@ def test_back_to_the_oldest_release_and_undone(oldest: Cluster, newest: Cluster,
     assert result.returncode == 0, result.stderr
     shown = leave.run("-c", "new", "offsets", group, "--store", "zookeeper", "--output", "json")
     assert [row["committed"] for row in json.loads(shown.stdout)] == [5, 11, 1]
-    assert names(result.stderr, "warning", f"{leave.copy}-0", "reset-offsets --store both")
+    assert names(result.stderr, "warning", f"{leave.copy}-0", "--store both")
     undone = leave.run("-c", "new", "reset-offsets", group, "--undo", backup, "--execute")
     assert undone.returncode == 0, undone.stderr
     left = [znodes.offset(group, TopicPartition(leave.copy, n)) for n in COMMITTED]
@@ -268,7 +268,7 @@ def test_an_unregistered_consumer_at_the_source(leave: Departure, named: str) ->
 
 def test_unreachable_brokers_do_not_hide_what_was_moved() -> None:
     """How long offsets are kept is unknown then, and no error."""
-    text = describe_retention(KafkaSettings("127.0.0.1:1"), 0.2)
+    text = str(describe_retention(KafkaSettings("127.0.0.1:1"), 0.2))
     assert "offsets.retention.minutes" in text
     assert not re.search(r"\d", text)
 

@@ -15,10 +15,11 @@ from zkgroup.commands._group_views import print_overview, print_summary
 from zkgroup.commands._output import Output
 from zkgroup.commands._shared_options import GlobalOptions
 from zkgroup.commands.list_groups import fold_leftovers, print_groups
+from zkgroup.errors import Notice
 from zkgroup.groups.findings.inspection import Inspection, inspect, worst_first
 from zkgroup.groups.group_model import GroupSnapshot
 
-AWAY = "no broker answers"
+AWAY = Notice("no broker answers")
 
 
 def inspected(groups: Iterable[tuple[str, GroupSnapshot]]) -> Sequence[Inspection]:

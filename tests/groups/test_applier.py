@@ -119,7 +119,7 @@ def test_brokers_that_are_away(
     assert names(str(refused.value.remedy), "--store zookeeper")
     found = manager.find(group, None, partly=True)
     assert found.stores == ("zookeeper",)
-    assert [names(warning, group) for warning in found.warnings] == [True]
+    assert [names(str(warning), group) for warning in found.warnings] == [True]
     assert manager.find(group, "zookeeper").stores == ("zookeeper",)
     for store in ("kafka", "both"):
         with pytest.raises(UnreachableError):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support import scaled
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset
+from zkgroup.errors import Notice
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
 from zkgroup.groups.findings.inspection import diagnose
@@ -142,7 +143,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         last_change=draw(TIMES),
         coordinator=draw(COORDINATORS),
         broker_ids=draw(st.sampled_from([(), (1,)])),
-        warnings=draw(st.sampled_from([(), ("no answer",)])),
+        warnings=draw(st.sampled_from([(), (Notice("no answer"),)])),
         ids_changed=draw(st.sampled_from([0, 5])),
         unreadable=dict.fromkeys(draw(st.lists(HIDDEN, max_size=3)), "not authorised"),
     )

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from lines import names
 
 from zkgroup.commands import app
-from zkgroup.errors import RefusedError, Remedy
+from zkgroup.errors import Notice, RefusedError, Remedy
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.group_model import NodeProblem
 from zkgroup.groups.partition_scope import parse_scope
@@ -191,7 +191,7 @@ def test_no_rebalance_is_advised_without_a_living_member(is_unreadable: bool) ->
     release = found(left, "persistent-owner").remedy
     assert release is not None
     assert release.text.endswith(obstacle.remedy)
-    refused = find_objection(left, None, "nobody plans")
+    refused = find_objection(left, None, Notice("nobody plans"))
     assert refused is not None
     assert isinstance(refused, RefusedError) is not is_unreadable
     assert refused.remedy == Remedy(obstacle.remedy)

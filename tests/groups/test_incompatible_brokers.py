@@ -17,6 +17,7 @@ from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import Notice
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.group_model import FaultyBroker
 from zkgroup.groups.snapshot.group_reader import read_group
@@ -221,6 +222,6 @@ def test_no_rebalance_is_triggered_while_it_is_registered(
         others = replace(snapshot, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
         found = [f for f in findings_of(others) if f.code == "incompatible-broker"]
         assert [f.severity for f in found] == ["critical"] * fails
-        refused = find_objection(others, None, "no plan")
+        refused = find_objection(others, None, Notice("no plan"))
         assert refused is not None
         assert names(refused.message, "/brokers/ids/2") == fails

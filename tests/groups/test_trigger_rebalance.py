@@ -12,7 +12,7 @@ from plans import planned, snapshot
 from session_expiry import expire_session
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import find_misfits
 from zkgroup.groups.assignment.strategy_inference import VARIANTS
 from zkgroup.groups.assignment.trigger_rebalance import (
@@ -73,10 +73,10 @@ def test_a_registration_that_stops_the_group() -> None:
 
 def test_a_strategy_that_refuses() -> None:
     """Members of roundrobin up to 0.10.1 would release everything, and get nothing back."""
-    refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, "for this reason")
+    refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, Notice("for this reason"))
     assert isinstance(refused, RefusedError)
     assert names(refused.message, "g", "for this reason")
-    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), None, "for this reason") is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), None, Notice("for this reason")) is None
 
 
 def test_a_foreign_owner_in_a_share() -> None:

@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.backup import Backup, SavedNode
+from zkgroup.groups.changes.backup import Backup, SavedNode, SavedOffset
 from zkgroup.groups.changes.group_plans import WholeGroup, plan_group_deletion
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.node_removals import read_scope
@@ -26,6 +26,8 @@ from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Acl, Acls, Create, Ensure, GetAcl
+
+FILE = Path("backup.json")
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def test_a_deleted_group_comes_back_as_it_was(
     tree = read_tree(registry, group)
     backup = saved(tree)
     remove_nodes(registry, ZnodeRemoval(tree))
-    lost = deleted_groups(backup, None)
+    lost = deleted_groups(backup, None, FILE)
     (row,) = plan_restore(registry, lost)
     assert (row.group, row.action, row.partitions, row.znodes) == (group, "make", 2, 7)
     assert restore(registry, lost) == {group: None}
@@ -74,7 +76,7 @@ def test_what_is_there_by_now_is_left_alone(
     remove_nodes(registry, ZnodeRemoval(tree, roots=roots))
     registry.write(Ensure(znodes.offset_topic(group, "t")))
     registry.write(Create(znodes.offset(group, P("t", 1)), b"66"))
-    assert restore(registry, deleted_groups(backup, group)) == {group: None}
+    assert restore(registry, deleted_groups(backup, group, FILE)) == {group: None}
     assert values(registry, group, P("t", 0), P("t", 1), P("u", 0)) == [5, 66, 7]
 
 
@@ -87,7 +89,7 @@ def test_parents_that_the_backup_has_not_are_made(
     backup = saved(tree)
     remove_nodes(registry, ZnodeRemoval(tree, roots=roots))
     remove_nodes(registry, ZnodeRemoval(read_tree(registry, group)))
-    assert restore(registry, deleted_groups(backup, group)) == {group: None}
+    assert restore(registry, deleted_groups(backup, group, FILE)) == {group: None}
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -102,7 +104,7 @@ def test_an_active_group_is_not_restored(
     for tree in trees:
         remove_nodes(registry, ZnodeRemoval(tree))
     with Meddler(registry.settings, lambda n: register(second, groups[0]) if n == 1 else None) as meddler:
-        outcome = restore(meddler, deleted_groups(both, None))
+        outcome = restore(meddler, deleted_groups(both, None, FILE))
     assert isinstance(outcome[groups[0]], GroupActiveError)
     assert outcome[groups[1]] is None
     assert values(registry, groups[0], P("t", 0)) == [None]
@@ -117,16 +119,22 @@ def test_a_backup_cannot_reach_beyond_its_groups(path: str) -> None:
     """A file that was tampered with is refused before a server is asked."""
     backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode(path, b""),))
     with pytest.raises(UsageError):
-        deleted_groups(backup, None)
+        deleted_groups(backup, None, FILE)
 
 
 def test_a_backup_without_the_group() -> None:
     """Nothing of that name in it, or no nodes at all."""
     backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode("/consumers/g", b""),))
     with pytest.raises(NotFoundError, match=r"\bh\b"):
-        deleted_groups(backup, "h")
-    with pytest.raises(UsageError):
-        deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
+        deleted_groups(backup, "h", FILE)
+    with pytest.raises(UsageError) as caught:
+        deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None, FILE)
+    assert caught.value.remedy is None
+    saved = SavedOffset("zookeeper", P("t", 0), None, 5)
+    with pytest.raises(UsageError) as caught:
+        deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), (saved,)), None, FILE)
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.commands == (("reset-offsets", "g", "--undo", str(FILE)),)
 
 
 def test_owners_without_a_session_are_not_restored(registry: Registry, make_group: Build) -> None:
@@ -140,8 +148,8 @@ def test_owners_without_a_session_are_not_restored(registry: Registry, make_grou
     nodes = tuple(SavedNode(node.path, node.data) for node in tree.nodes)
     backup = Backup("delete-group", group, 0, Cluster("h:1"), (), nodes)
     remove_nodes(registry, ZnodeRemoval(tree))
-    assert restore(registry, deleted_groups(backup, None)) == {group: None}
+    assert restore(registry, deleted_groups(backup, None, FILE)) == {group: None}
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
     (message,) = describe_omitted(backup)
-    assert names(message, 1)
+    assert names(str(message), 1)

@@ -86,7 +86,7 @@ def test_members_that_agree_have_one_outcome(members: Members, partitions: Parti
         assert (outcome.unread, outcome.losers, plan.conflicts) == ((), (), ())
     else:
         assert outcome.unread == plan.wanted
-        assert [(each.kind, each.message) for each in plan.conflicts] == [("refused", refusal)]
+        assert [(each.kind, str(each.notice)) for each in plan.conflicts] == [("refused", refusal)]
         assert plan.conflicts[0].members == tuple(sorted(members))
 
 

@@ -262,7 +262,7 @@ def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
     assert resolve(tmp_path, "zookeeper-tls = true", cluster=("c",)).zookeeper_tls == TlsSettings()
     loose = resolve(tmp_path, "zookeeper-tls = true\nzookeeper-verify = false", cluster=("c",))
     assert loose.zookeeper_tls == TlsSettings(verify=False)
-    assert names(loose.warnings[0], "ZooKeeper", "zookeeper-verify")
+    assert names(str(loose.warnings[0]), "ZooKeeper", "zookeeper-verify")
 
 
 @pytest.mark.parametrize(
@@ -348,10 +348,10 @@ def test_what_exposes_a_secret_is_warned_of(tmp_path: Path, secret: str) -> None
     """A file that others may read, and one on the command line."""
     Path(secret).chmod(0o644)
     settings = resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(secret,))
-    assert (len(settings.warnings), names(settings.warnings[0], secret, "chmod 600")) == (1, True)
+    assert (len(settings.warnings), names(str(settings.warnings[0]), secret, "chmod 600")) == (1, True)
     typed = resolve(tmp_path, SASL, cluster=("c",), property=(f"kafka.sasl.password={SECRET}",))
-    assert names(typed.warnings[0], "kafka.sasl.password", "--sasl-password-file")
-    assert SECRET not in typed.warnings[0]
+    assert names(str(typed.warnings[0]), "kafka.sasl.password", "--sasl-password-file")
+    assert SECRET not in str(typed.warnings[0])
 
 
 def test_what_is_made_of_settings_shows_no_secret(tmp_path: Path, secret: str) -> None:

@@ -40,7 +40,7 @@ from zkgroup.config.settings_table import (
     Setting,
     has_tls,
 )
-from zkgroup.errors import UsageError, did_you_mean
+from zkgroup.errors import Notice, Remedy, UsageError, did_you_mean
 
 #: The options of a command line, before and after the command's name: parameter to values, in their order.
 Flags = Mapping[str, Sequence[str]]
@@ -67,7 +67,7 @@ class Layers:
 
     values: Mapping[str, tuple[Value, ...]] = field(repr=False)
     flagged: frozenset[str] = frozenset()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
     def properties(self, *, flagged: bool) -> list[Property]:
         """The brokers' settings as properties, the strongest last: those of flags, or the others."""
@@ -96,7 +96,7 @@ def read_layers(flags: Flags, environ: Mapping[str, str], profile: Profile, *, p
     """
     values: dict[str, tuple[Value, ...]] = {}
     flagged = set()
-    warnings: list[str] = []
+    warnings: list[Notice] = []
     for setting in SETTINGS:
         if not setting.profile_keys:
             continue
@@ -117,7 +117,8 @@ def read_layers(flags: Flags, environ: Mapping[str, str], profile: Profile, *, p
             values[setting.name] = tuple(_checked(setting, one, warnings) for one in found)
     for servers, verify in (("brokers", "ssl-verify"), ("ZooKeeper", "zookeeper-verify")):
         if verify in values and not parse_bool(verify, values[verify][0]):
-            warnings.append(f"certificates of {servers} are not verified ({verify}): anybody may answer in its place")
+            what = f"certificates of {servers} are not verified ({verify}): anybody may answer in its place"
+            warnings.append(Notice(what))
     return Layers(values, frozenset(flagged), tuple(warnings))
 
 
@@ -153,7 +154,7 @@ def _in_profile(setting: Setting, profile: Profile, environ: Mapping[str, str]) 
         yield Value(environ[variable], variable)
 
 
-def _checked(setting: Setting, found: Value, warnings: list[str]) -> Value:
+def _checked(setting: Setting, found: Value, warnings: list[Notice]) -> Value:
     text, origin = found.text, found.origin
     match setting.kind:
         case "secret" if found.is_file:
@@ -368,12 +369,14 @@ def _zookeeper(flags: Flags, layers: Layers, properties: Sequence[Property]) -> 
     return (parse_connect_string(found.text, found.origin), found.origin) if found else (None, "")
 
 
-def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]) -> list[str]:
+def _overruled(
+    flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]
+) -> list[Notice]:
     """A warning if the environment or a profile wins over the ZooKeeper of a file that a flag names."""
     if zookeeper is None or not flags.get("consumer_config") or origin.startswith("--"):
         return []
     return [
-        f"{p.origin}: zookeeper.connect is overruled by {origin} ({zookeeper})"
+        Notice(f"{p.origin}: zookeeper.connect is overruled by {origin} ({zookeeper})")
         for p in properties
         if p.key == "zookeeper.connect"
         and p.origin not in (_COMMAND_LINE, origin)
@@ -468,7 +471,7 @@ def _zookeeper_sasl(layers: Layers, ask: Ask) -> tuple[str, str] | KerberosSetti
     return user, password
 
 
-def _check_contradictions(layers: Layers, typed: Sequence[Property]) -> list[str]:
+def _check_contradictions(layers: Layers, typed: Sequence[Property]) -> list[Notice]:
     """Raise ``UsageError`` if the command line gives an option and its property with different values. Returns warnings
     of secrets on the command line. ``typed``: its properties."""
     flagged = {prop.key: prop for prop in layers.properties(flagged=True)}
@@ -477,7 +480,10 @@ def _check_contradictions(layers: Layers, typed: Sequence[Property]) -> list[str
         if flag is not None and flag.value != prop.value:
             raise UsageError(f"{flag.origin} and {prop.origin} {prop.key} contradict each other", "give one of the two")
     return [
-        f"the command line shows {prop.key} to everyone on this machine: give it with {option} or the environment"
+        Notice(
+            f"the command line shows {prop.key} to everyone on this machine",
+            Remedy(f"give it with {option} or the environment"),
+        )
         for prop in typed
         if (option := _SECRETS.get(prop.key)) is not None
     ]

@@ -144,7 +144,7 @@ class ConnectionSettings:
     origins: Mapping[str, str] = field(default_factory=dict)
     #: The texts of the settings of ZooKeeper that were given, but for secrets.
     zookeeper_texts: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str | Notice, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
     def require_zookeeper(self) -> ConnectString:
         """The ZooKeeper to use, or ``UsageError``."""

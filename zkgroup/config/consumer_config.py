@@ -152,7 +152,7 @@ class LoadedConfig:
     """
 
     config: ConsumerConfig
-    warnings: tuple[str | Notice, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     membership: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -167,14 +167,14 @@ def load_consumer_config(
     given: dict[str, Property] = {}
     kafka: dict[str, Property] = {}
     membership: dict[str, str] = {}
-    warnings: list[str | Notice] = []
+    warnings: list[Notice] = []
     for prop in properties:
         name = prop.key.removeprefix(KAFKA_PREFIX)
         if prop.key in BY_KEY:
             if prop.key == "group.id":
                 _check_group(given.get(prop.key), prop.value, f"{prop.origin} group.id={one_line(prop.value)}")
             if BY_KEY[prop.key].is_ignored:
-                warnings.append(f"{prop.origin}: {prop.key} has no effect: {BY_KEY[prop.key].doc}")
+                warnings.append(Notice(f"{prop.origin}: {prop.key} has no effect: {BY_KEY[prop.key].doc}"))
             given[prop.key] = prop
         elif name == prop.key:
             warnings += unknown_keys([prop])
@@ -216,7 +216,7 @@ def _value(key: Setting, text: str) -> Any:
     return int(text) if key.kind == "int" and re.fullmatch(r"[+-]?[0-9]{1,10}", text, re.ASCII) else text
 
 
-def _check_coordinated(given: Mapping[str, Property], values: Mapping[str, Any]) -> list[str]:
+def _check_coordinated(given: Mapping[str, Property], values: Mapping[str, Any]) -> list[Notice]:
     """Raise for keys that keep offsets in ZooKeeper; warn of keys without a meaning for Kafka's coordinator."""
     for name, wrong in (("offsets.storage", "zookeeper"), ("dual.commit.enabled", True)):
         if name in given and values[BY_KEY[name].field] == wrong:
@@ -226,26 +226,28 @@ def _check_coordinated(given: Mapping[str, Property], values: Mapping[str, Any])
                 "remove it, or join with --coordinator zookeeper",
             )
     idle = [key for key, setting in BY_KEY.items() if setting.zookeeper_only and key in given]
-    return [f"without effect on a member of a group in Kafka: {', '.join(idle)}"] if idle else []
+    return [Notice(f"without effect on a member of a group in Kafka: {', '.join(idle)}")] if idle else []
 
 
-def _unusual(config: ConsumerConfig, given: Mapping[str, Property], *, waits_for_claims: bool) -> list[str]:
+def _unusual(config: ConsumerConfig, given: Mapping[str, Property], *, waits_for_claims: bool) -> list[Notice]:
     """Warnings of values that work otherwise than they seem to. ``waits_for_claims``: for a member in ZooKeeper."""
     warnings = []
     retry_time_ms = config.rebalance_max_retries * config.rebalance_backoff_ms
     tuned = [key for key in _RETRY_KEYS if key in given]
     if waits_for_claims and tuned and retry_time_ms < config.zookeeper_session_timeout_ms:
-        warnings.append(
+        what = (
             f"{given[tuned[0]].origin}: {tuned[0]} makes rebalance.max.retries × rebalance.backoff.ms "
             f"({retry_time_ms} ms) shorter than zookeeper.session.timeout.ms "
             f"({config.zookeeper_session_timeout_ms} ms): a rebalance may give up before a dead member's claims expire"
         )
+        warnings.append(Notice(what))
     for name, prop in given.items():
         mapped = BY_KEY[name].librdkafka
         if mapped is not None and BY_KEY[name].kind == "int":
             taken = _for_librdkafka(BY_KEY[name], config)
             if taken != _wanted(BY_KEY[name], config):
-                warnings.append(f"{prop.origin}: {name} becomes {mapped.name}={taken}, the nearest librdkafka takes")
+                what = f"{prop.origin}: {name} becomes {mapped.name}={taken}, the nearest librdkafka takes"
+                warnings.append(Notice(what))
     return warnings
 
 

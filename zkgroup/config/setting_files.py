@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import Notice, Remedy, UsageError
 
 MAX_SIZE: Final = 1 << 20  # bytes
 MAX_SECRET_SIZE: Final = 64 << 10
@@ -40,7 +40,7 @@ def read_settings(path: Path) -> bytes:
     return data
 
 
-def read_secrets(file: str, origin: str) -> tuple[str | None, list[str]]:
+def read_secrets(file: str, origin: str) -> tuple[str | None, list[Notice]]:
     """A secret file's text, None if it is no UTF-8 or longer than 64 KiB; and a warning if other users may read it.
 
     Raises ``UsageError``, which shows nothing of the text; ``origin`` is where the file was named.
@@ -57,10 +57,10 @@ def read_secrets(file: str, origin: str) -> tuple[str | None, list[str]]:
     except UnicodeDecodeError:
         text = None
     is_exposed = stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
-    return text, [f"{path} has a secret, and others may read it: chmod 600"] if is_exposed else []
+    return text, [Notice(f"{path} has a secret, and others may read it", Remedy("chmod 600"))] if is_exposed else []
 
 
-def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[Notice]]:
     """Scheme and credentials, one per line as ``addauth`` of ZooKeeper's shell takes them: ``digest USER:PASSWORD``, or
     ``USER:PASSWORD``. Blank lines, and those that begin with ``#``, are skipped.
 

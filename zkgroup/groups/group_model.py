@@ -294,8 +294,8 @@ class GroupSnapshot:
     last_change: int | None = None
     coordinator: CoordinatorGroup | None = None
     broker_ids: tuple[int, ...] = ()
-    warnings: tuple[str | Notice, ...] = ()
-    unlisted: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+    unlisted: tuple[Notice, ...] = ()
     unanswered: frozenset[str] = frozenset()
     ids_changed: int = 0
     members_changed: int = 0
@@ -307,12 +307,12 @@ class GroupSnapshot:
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    age_warnings: tuple[str | Notice, ...] = ()
+    age_warnings: tuple[Notice, ...] = ()
 
     @property
-    def all_warnings(self) -> tuple[str | Notice, ...]:
+    def all_warnings(self) -> tuple[Notice, ...]:
         """``warnings``, ``kafka_failures`` in words, and ``unlisted``."""
-        return (*self.warnings, *words_of(f"group {self.group}", self.kafka_failures), *self.unlisted)
+        return (*self.warnings, *map(Notice, words_of(f"group {self.group}", self.kafka_failures)), *self.unlisted)
 
     @property
     def reported_reasons(self) -> frozenset[str]:

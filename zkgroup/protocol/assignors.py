@@ -50,6 +50,11 @@ def compat_of(release: str) -> Compat:
     return "0.10.2" if version < (1, 0, 0) else "1.1"
 
 
+#: Strategies that plan each topic by itself, alike in all releases, and for any number of threads. Others deal the
+#: partitions of all topics of the group together.
+BY_TOPIC: Final[frozenset[Strategy]] = frozenset({"range"})
+
+
 def strategies_of(release: str) -> tuple[Strategy, ...]:
     """The strategies that a release from 0.8.0 to 1.1.1 knows, its default first, else UsageError."""
     compat_of(release)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from zkgroup.errors import Remedy, UsageError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import TopicSelections, resolve_all
+from zkgroup.protocol.assignors import BY_TOPIC, TopicSelections, resolve_all
 from zkgroup.protocol.broker_znodes import partitions_to_read
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offset_versions import Procedure
@@ -185,7 +185,7 @@ def read_registry(
     """
     listed, topic_list = yield (
         Children(znodes.ids(group), watch=True),
-        Children(znodes.topics(), watch=mine.pattern != "static" or strategy != "range"),
+        Children(znodes.topics(), watch=mine.pattern != "static" or strategy not in BY_TOPIC),
     )
     _check((listed, topic_list), f"read group {group}")
     ids = sorted(listed) if isinstance(listed, tuple) else []
@@ -204,14 +204,14 @@ def read_registry(
         registrations[member] = mine if member == consumer_id else znodes.decode_registration(path, node.data)
     all_topics = sorted(topic_list) if isinstance(topic_list, tuple) else []
     own_topics = TopicSelections(all_topics, exclude_internal=exclude_internal, internal=internal).streams(mine)
-    candidates: Sequence[str] = sorted(own_topics) if strategy == "range" else all_topics
+    candidates: Sequence[str] = sorted(own_topics) if strategy in BY_TOPIC else all_topics
     refused: list[str] = []
     del registrations[consumer_id]
     members = resolve_all(
         registrations, candidates, exclude_internal=exclude_internal, internal=internal, refused=refused.append
     )
     members[consumer_id] = own_topics
-    if strategy == "range":
+    if strategy in BY_TOPIC:
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
     wanted = sorted({topic for topics in members.values() for topic in topics})
     partitions, damaged = yield from _read_partitions(wanted, own_topics, cache)

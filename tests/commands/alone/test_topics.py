@@ -14,8 +14,11 @@ from group_nodes import Groups, commit_in_kafka, static
 from lines import names
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands import app
 from zkgroup.commands.topics import retention_text
+from zkgroup.errors import UnreachableError
 from zkgroup.groups.snapshot.table_rows import TopicRow
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
@@ -114,3 +117,21 @@ def test_a_topic_that_is_not_there(cluster: Sandbox, topic: tuple[str, list[str]
 def test_retention_in_words(millis: int | None, size: int | None, policy: str, words: str | None) -> None:
     """By time, by bytes, by keys, or none of these; unknown where the brokers do not tell it."""
     assert retention_text(TopicRow("t", 1, 1, 0, 0, 0, millis, size, policy, ())) == words
+
+
+def test_groups_that_are_not_known(
+    cluster: Sandbox,
+    topic: tuple[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That is said where no group is known, too."""
+
+    def fail(coordinators: Coordinators) -> object:
+        raise UnreachableError("the test lists none")
+
+    monkeypatch.setattr(Coordinators, "names", fail)
+    with pytest.raises(SystemExit) as ended:
+        app(["topics", topic[0], "--bootstrap-server", cluster.bootstrap])
+    assert ended.value.code == 0
+    assert names(capsys.readouterr().err, "warning", "groups in Kafka", "the test lists none")

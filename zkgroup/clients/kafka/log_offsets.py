@@ -271,5 +271,5 @@ def out_of_range(partition: TopicPartition, position: int, log_range: LogRange) 
         what = f"the log ends at {log_range.end}: it was truncated, or the topic recreated"
     return OffsetOutOfRangeError(
         f"offset {position} of {partition} is out of range: {what}",
-        "choose where to go on with auto.offset.reset=smallest|largest, or set the offset with reset-offsets",
+        "choose where to go on with auto.offset.reset=smallest|largest, or reset the offset",
     )

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from zkgroup.errors import Notice, Remedy
 from zkgroup.protocol.names import TopicPartition
 
 #: The warning about brokers that cannot list groups (0.8), or list only those with members (0.9).
-UNLISTED: Final = (
-    "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not list them;"
-    " offsets GROUP shows one by its name"
+UNLISTED: Final = Notice(
+    "brokers before 0.10 do not list groups that keep offsets in Kafka alone",
+    Remedy("name such a group to see it"),
 )
 
 #: How to be rid of offsets in Kafka: librdkafka can ask for it (2.16), confluent-kafka cannot.
@@ -64,9 +65,9 @@ class GroupNames(NamedTuple):
     missing: tuple[str, ...] = ()
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Why groups may be missing, as text."""
-        return (*((UNLISTED,) if self.is_unlisted else ()), *self.missing)
+    def warnings(self) -> tuple[Notice, ...]:
+        """Why groups may be missing."""
+        return (*((UNLISTED,) if self.is_unlisted else ()), *map(Notice, self.missing))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zkgroup.clients.zookeeper.registry import Registry, names_in
-from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, Notice, UsageError, ZkgroupError
 from zkgroup.groups.assignment.strategy_inference import (
     VARIANTS,
     StrategyInference,
@@ -34,7 +34,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.group_znodes import is_stopping_everyone
 from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import Assignment, Strategy, compat_of, strategies_of
+from zkgroup.protocol.assignors import BY_TOPIC, Assignment, Strategy, compat_of, strategies_of
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, internal_topics, span_list, spans
 from zkgroup.protocol.operations import Children
 from zkgroup.text import listed
@@ -69,13 +69,13 @@ def read_plan_start(registry: Registry, group: str, *, must_exist: bool = True) 
     return PlanStart(snapshot, infer_strategy(snapshot), scenario_of(snapshot))
 
 
-def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
+def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[Notice]]:
     """Read the partitions of these topics, where they are unknown; also returns the failures."""
     reader = ZnodeReader(registry, (), NodeCache())
     reader.read_topics(sorted({one for one in topics if one in scenario.names and one not in scenario.partitions}))
     read = reader.cluster.topics.values()
     found = {topic.name: topic.partitions for topic in read if topic.exists and topic.error is None}
-    problems = [str(topic.error) for topic in read if topic.error is not None]
+    problems = [Notice(str(topic.error)) for topic in read if topic.error is not None]
     return replace(scenario, partitions={**scenario.partitions, **found}), problems
 
 
@@ -101,7 +101,7 @@ def choose(inference: StrategyInference, strategy: Strategy | None, release: str
             return Choice(variant, inference.internal)
         if fits and release is not None and variant.strategy in strategies_of(release):
             choice = choice_of(variant.strategy, release)
-            if variant.strategy == "range" or variant.compat == choice.variant.compat:
+            if variant.strategy in BY_TOPIC or variant.compat == choice.variant.compat:
                 return choice
     return choice_of(strategy, release)
 
@@ -129,12 +129,12 @@ def find_misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str
     """Why no plan of these choices explains the owners, a line each; empty if one does. The differences are those from
     the first outcome."""
     scenario = scenario_of(snapshot)
-    found = [conflict.message for conflict in present_conflicts(snapshot) if conflict.kind == "registration"]
+    found = [conflict.notice.message for conflict in present_conflicts(snapshot) if conflict.kind == "registration"]
     differences: list[str] | None = None
     for choice in choices:
         plan = plan_all(scenario, choice)
         if any(conflict.kind == "refused" for conflict in plan.conflicts):
-            lines = [conflict.message for conflict in plan.conflicts]
+            lines = [str(conflict.notice) for conflict in plan.conflicts]
         else:
             rows = rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, owned_now(snapshot))
             lines = _differences([row for row in rows if row.change not in (None, "tied")])
@@ -290,13 +290,13 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
             "hidden" if member.is_unreadable else "registration",
             (member.member,),
             (),
-            f"member {member.member}: {member.error}; {_left_out(member)}",
+            Notice(f"member {member.member}: {member.error}; {_left_out(member)}"),
         )
         for member in snapshot.members
         if member.error is not None
     ]
     found += [
-        Conflict("hidden", (), (), f"znode {path} cannot be read: {why}; who owns what below it is not known")
+        Conflict("hidden", (), (), Notice(f"znode {path} cannot be read: {why}; who owns what below it is not known"))
         for path, why in snapshot.unreadable.items()
         if f"{path}/".startswith(f"/consumers/{snapshot.group}/owners/")
     ]
@@ -307,7 +307,7 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
     for owner, partitions in sorted(unregistered.items()):
         names = listed(span_list(partitions))
         message = f"{owner}, which is not registered, owns {names}: whose share that is can claim nothing"
-        found.append(Conflict("owner", (), tuple(sorted(partitions)), message))
+        found.append(Conflict("owner", (), tuple(sorted(partitions)), Notice(message)))
     return found
 
 

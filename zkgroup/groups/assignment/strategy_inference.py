@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from zkgroup.errors import AssignmentRefusedError
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot
-from zkgroup.protocol.assignors import Assignment, Compat, Strategy, assign, resolve_all
+from zkgroup.protocol.assignors import BY_TOPIC, Assignment, Compat, Strategy, assign, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, internal_topics
 
 _RELEASES: Final[Mapping[Compat, str]] = {
@@ -36,7 +36,7 @@ class Variant(NamedTuple):
     @property
     def text(self) -> str:
         """``range``, ``roundrobin of 0.8.2 to 0.10.1``."""
-        return "range" if self.strategy == "range" else f"roundrobin of {_RELEASES[self.compat]}"
+        return self.strategy if self.strategy in BY_TOPIC else f"{self.strategy} of {_RELEASES[self.compat]}"
 
 
 #: All that differ. Of several that explain a group alike the first is taken: the default strategy, then the newest

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry, names_in
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.strategy_inference import owned_now
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
@@ -64,7 +64,7 @@ class Rebalanced:
     answered: bool = True
 
 
-def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | None) -> ZkgroupError | None:
+def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: Notice | None) -> ZkgroupError | None:
     """Why a rebalance of this group must not be triggered, None where it may. Pure. The error is a ``RefusedError``,
     unless the outcome is unknown because nodes may not be read.
 
@@ -83,11 +83,14 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
             return RefusedError(f"group {group} would not get through a rebalance: {obstacle.why}", obstacle.remedy)
     if not is_owned:
         return None
-    if plan is None:
-        return RefusedError(
-            f"group {group} would lose its owners in a rebalance: {refusal}",
+    if refusal is not None:
+        refused = RefusedError(
+            f"group {group} would lose its owners in a rebalance: {refusal.message}",
             "plan with the strategy and the release that its members run",
         )
+        refused.add_remedy(refusal.remedy)
+        return refused
+    assert plan is not None, "nothing refuses it"
     holders = {partition.member for partition in snapshot.partitions if partition.member is not None}
     for pair, now in owned_now(snapshot).items():
         thread = plan.owners.get(pair)

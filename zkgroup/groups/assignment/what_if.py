@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError, did_you_mean
+from zkgroup.errors import AssignmentRefusedError, NotFoundError, Notice, UsageError, did_you_mean
 from zkgroup.groups.assignment.strategy_inference import VARIANTS, Variant, concerned_partitions
 from zkgroup.groups.group_model import GroupSnapshot
-from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
+from zkgroup.protocol.assignors import BY_TOPIC, MAX_THREADS, Assignment, assign, count_threads, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, span_list
 from zkgroup.protocol.znodes import Registration
 from zkgroup.text import listed
@@ -108,7 +108,7 @@ def check_size(scenario: Scenario, choices: Iterable[Choice]) -> None:
     """Raise UsageError where a member would compute with more threads than zkgroup plans for."""
     for choice in choices:
         total = count_threads(scenario.streams(choice.internal))
-        if choice.variant.strategy != "range" and total > MAX_THREADS:
+        if choice.variant.strategy not in BY_TOPIC and total > MAX_THREADS:
             raise UsageError(
                 f"the group's members ask for {total} streams, and {choice.variant.text} is planned for at most"
                 f" {MAX_THREADS}",
@@ -128,7 +128,7 @@ class Conflict:
     kind: str
     members: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
-    message: str
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def plan_all(
             plans[choice] = assign(*choice.variant, seen[choice.internal], scenario.partitions)
         except AssignmentRefusedError as refusal:
             members = tuple(sorted(member for member, own in choices.items() if own == choice))
-            conflicts.append(Conflict("refused", members, (), str(refusal)))
+            conflicts.append(Conflict("refused", members, (), Notice(refusal.message, refusal.remedy)))
     shares = _shares(choices, plans)
     wanted = {
         TopicPartition(topic, number)
@@ -195,7 +195,8 @@ def plan_all(
     clashes = _clashes(shares)
     for pair, claimed in sorted(clashes.items()):
         both = tuple(sorted(claimed))
-        conflicts.append(Conflict("claim", pair, both, f"{pair[0]} and {pair[1]} both take {listed(span_list(both))}"))
+        message = f"{pair[0]} and {pair[1]} both take {listed(span_list(both))}"
+        conflicts.append(Conflict("claim", pair, both, Notice(message)))
     sets, more = holder_sets(shares.keys(), clashes.keys(), max_outcomes)
     refusing = {member for member, own in choices.items() if own not in plans and seen[own.internal][member]}
     outcomes = []

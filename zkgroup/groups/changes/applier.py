@@ -6,13 +6,13 @@ ZooKeeper is written first, where a compare-and-set is possible, and Kafka only 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError, notice_of
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.backup import Backup, SavedNode
 from zkgroup.groups.changes.change_reports import after
@@ -76,13 +76,9 @@ class Applier:
 
     # --- preconditions ----------------------------------------------------------------------------------------------
 
-    def preconditions(self) -> list[Callable[[Plan], None]]:
-        """The checks that a plan must pass; each raises ``RefusedError``."""
-        return [self._check_acls, self._check_inactive, self._check_readable, self._check_kafka_deletes]
-
     def check(self, plan: Plan) -> None:
         """Raise ``RefusedError`` where a precondition of the plan does not hold."""
-        for check in self.preconditions():
+        for check in (self._check_acls, self._check_inactive, self._check_readable, self._check_kafka_deletes):
             check(plan)
 
     def _check_inactive(self, plan: Plan) -> None:
@@ -209,7 +205,7 @@ class Applier:
 
     # --- verifying --------------------------------------------------------------------------------------------------
 
-    def verify(self, plan: Plan) -> list[str | Notice]:
+    def verify(self, plan: Plan) -> list[Notice]:
         """Read all offsets again, and the logs where the plan has them; returns warnings of unread logs. A
         removal verifies itself.
 
@@ -227,8 +223,8 @@ class Applier:
                 plan.source.check(True)
         return warnings
 
-    def _verify(self, plan: Plan) -> list[str | Notice]:
-        warnings: list[str | Notice] = []
+    def _verify(self, plan: Plan) -> list[Notice]:
+        warnings: list[Notice] = []
         logs = self._read_logs([key for key, one in plan.partitions.items() if one.exists], warnings)
         for store in stores_of(plan.store):
             rows = [row for row in plan.rows if row.store == store]
@@ -250,13 +246,13 @@ class Applier:
             )
         return warnings
 
-    def _read_logs(self, keys: Sequence[TopicPartition], warnings: list[str | Notice]) -> Mapping[TopicPartition, Log]:
+    def _read_logs(self, keys: Sequence[TopicPartition], warnings: list[Notice]) -> Mapping[TopicPartition, Log]:
         from zkgroup.clients.kafka.log_offsets import log_offsets
 
         try:
             return log_offsets(self.brokers(), keys, answer_timeout(self.timeout, len(keys))) if keys else {}
         except ZkgroupError as error:
-            warnings.append(f"the logs could not be read again: {error.message}")
+            warnings.append(notice_of("the logs could not be read again", error))
             return {}
 
     def _await_commits(self, plan: Plan) -> None:

@@ -207,7 +207,7 @@ def backup_files() -> list[Path]:
 
 
 def undo_command(backup: Backup, path: Path) -> Command:
-    """The command that restores what the backup has."""
+    """The command that plans to restore what the backup has."""
     if backup.nodes:
         return ("delete-group", "--undo", str(path))
     return group_command("reset-offsets", backup.group, "--undo", str(path))

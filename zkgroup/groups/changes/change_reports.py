@@ -38,7 +38,7 @@ def check_complete(group: str, kafka_group: KafkaGroup) -> None:
 def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
     """The error where it is unknown what Kafka has of a group: a change, or a saved file, could be of one half
     alone."""
-    error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
+    error.add_context(f"whether group {group} has offsets in Kafka is not known")
     error.add_remedy("give --store zookeeper to leave Kafka alone")
     return error
 

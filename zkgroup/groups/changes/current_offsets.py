@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from zkgroup.clients.kafka.responses import KafkaOffset, words_of
-from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.change_reports import unknown_in_kafka
 from zkgroup.groups.group_model import (
@@ -22,9 +21,8 @@ from zkgroup.groups.group_model import (
     stores_of,
 )
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
-from zkgroup.groups.snapshot.group_reader import GroupReader
+from zkgroup.groups.snapshot.group_reader import GroupReader, no_such_group
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
-from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import group_command, listed
@@ -98,12 +96,16 @@ class OffsetReader:
             # Where no broker answers, no offsets can be moved either if that takes the logs.
             raise error if store is not None or (needs_logs and reader.failure) else unknown_in_kafka(group, error)
         if not snapshot.exists and selection.topics is None:
-            raise no_group(group, self.applier.registry, may_create=may_create, where=in_store(store))
+            known = reader.groups_in_kafka()
+            raise no_such_group(group, self.applier.registry, known, store=store, may_create=may_create)
         settled = store or _store_of(snapshot)
         keys = _selected(snapshot, selection)
         if not keys:
             problem = "; ".join(
-                [f"group {group} has no offsets{in_store(store)}", *foreign_note(snapshot.foreign, "no offsets")]
+                [
+                    f"group {group} has no offsets{in_store(store)}",
+                    *map(str, foreign_note(snapshot.foreign, "no offsets")),
+                ]
             )
             more = " and --store, or give new topics with --topic" if may_create else ""
             raise NotFoundError(problem, f"check its name{more}")
@@ -212,13 +214,6 @@ def _stores_of_partitions(snapshot: GroupSnapshot, partitions: Iterable[GroupPar
         return "zookeeper" if topics["zookeeper"] else "kafka"
 
     return {one.key: stores_with_offset(one, otherwise(one.topic)) for one in partitions}
-
-
-def no_group(group: str, registry: Registry | None, *, may_create: bool, where: str = "") -> NotFoundError:
-    """The error for a group that does not exist. ``may_create``: the command could create it."""
-    new = "; for a new group name the topics with --topic" if may_create else ""
-    remedy = Remedy(f"check its name{new}; see which groups there are", ("list-groups",))
-    return NotFoundError(f"there is no group {group}{where}", did_you_mean(group, group_names(registry), remedy))
 
 
 def stores_with_offset(partition: GroupPartition, otherwise: OffsetStore) -> Store:

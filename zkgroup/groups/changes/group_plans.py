@@ -8,14 +8,14 @@ from typing import Final
 
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
+from zkgroup.errors import NotFoundError, Notice, RefusedError, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.change_reports import check_complete, unknown_in_kafka
-from zkgroup.groups.changes.current_offsets import no_group
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree, readable_acl
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
-from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset, in_store, other_store
+from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset, other_store
 from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.snapshot.group_reader import no_such_group
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
@@ -31,7 +31,7 @@ class WholeGroup:
     group: str
     tree: GroupTree | None = None
     kafka_group: KafkaGroup | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
     @property
     def stores(self) -> tuple[OffsetStore, ...]:
@@ -55,7 +55,7 @@ def find_group(applier: Applier, group: str, store: Store | None, *, partly: boo
     ZooKeeper's half will do (``partly``), ``ZkgroupError`` where Kafka does not answer."""
     found = read_whole_group(applier, group, store, partly=partly)
     if not found.stores:
-        raise no_group(group, applier.registry, may_create=False, where=in_store(store))
+        raise no_such_group(group, applier.registry, None if store == "zookeeper" else (), store=store)
     return found
 
 
@@ -69,7 +69,7 @@ def read_whole_group(applier: Applier, group: str, store: Store | None, *, partl
         tree.require_readable()
     if tree is not None and not tree.nodes:
         tree = None
-    warnings: list[str] = []
+    warnings: list[Notice] = []
     kafka_group = None
     if store != "zookeeper":
         kafka_group = _read_kafka_group(
@@ -78,7 +78,7 @@ def read_whole_group(applier: Applier, group: str, store: Store | None, *, partl
     return WholeGroup(group, tree, kafka_group, tuple(warnings))
 
 
-def _read_kafka_group(applier: Applier, group: str, *, asked: bool, warnings: list[str] | None) -> KafkaGroup | None:
+def _read_kafka_group(applier: Applier, group: str, *, asked: bool, warnings: list[Notice] | None) -> KafkaGroup | None:
     # The first question for a group makes brokers create that topic.
     if not asked and applier.registry is not None:
         (there,) = applier.registry.read([Exists(znodes.topic(OFFSETS_TOPIC))])
@@ -93,7 +93,7 @@ def _read_kafka_group(applier: Applier, group: str, *, asked: bool, warnings: li
         unknown = unknown_in_kafka(group, error)
         if warnings is None:
             raise unknown from None
-        warnings.append(unknown.message)
+        warnings.append(Notice(unknown.message))
         return None
     return kafka_group if kafka_group.group is not None or kafka_group.offsets else None
 
@@ -163,7 +163,7 @@ def plan_group_copy(
         store=_store_of({*target.stores, *(row.store for row in rows)}),
         rows=tuple(sorted(rows, key=lambda row: (row.key, row.store != "zookeeper"))),
         exists=bool(target.stores),
-        warnings=(divergence.message,) if overwrite and divergence is not None else (),
+        warnings=(Notice(divergence.message),) if overwrite and divergence is not None else (),
         refusals=tuple(refusals),
         source=Source(source.group, None if source.kafka_group is None else source.kept, is_deleted=True)
         if is_rename
@@ -216,7 +216,7 @@ def refuse_divergence(target: WholeGroup, rows: Iterable[OffsetChange], remedy: 
 
 def copied_lists(
     registry: Registry, source: GroupTree, target: GroupTree | None, to: str, partitions: Iterable[TopicPartition]
-) -> tuple[dict[str, tuple[Acl, ...]], list[str]]:
+) -> tuple[dict[str, tuple[Acl, ...]], list[Notice]]:
     """The access lists of the nodes that a copy of ``partitions`` to the group ``to``, whose nodes are ``target`` if it
     is there, is to make, by their paths; none where a list was asked for. And warnings of the plan. Raises
     ``RefusedError`` where a list is hidden."""
@@ -225,7 +225,8 @@ def copied_lists(
     if not pairs:
         return {}, []
     if registry.settings.acl is not None:
-        return {}, [f"new nodes of group {to} get the access list of zookeeper-acl, not those of group {source.group}"]
+        kept = f"new nodes of group {to} get the access list of zookeeper-acl, not those of group {source.group}"
+        return {}, [Notice(kept)]
     answers = zip(pairs.items(), registry.read([GetAcl(old) for old in pairs.values()]), strict=True)
     try:
         found = {
@@ -238,7 +239,7 @@ def copied_lists(
         raise
     closed = dict.fromkeys(format_acl(acl) for acl in found.values() if acl != OPEN)
     lists = f"new nodes of group {to} get the access lists of group {source.group}: {listed(list(closed), '; ')}"
-    return found, [lists] if closed else []
+    return found, [Notice(lists)] if closed else []
 
 
 def _pairs(group: str, to: str, partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, str]]:
@@ -289,4 +290,4 @@ def refuse_foreign(tree: GroupTree | None, remedy: str) -> list[RefusedError]:
     if tree is None or not tree.is_foreign:
         return []
     (lost,) = foreign_note(tree.foreign, "all that would be lost")
-    return [RefusedError(f"group {tree.group}: {lost}", remedy)]
+    return [RefusedError(f"group {tree.group}: {lost.message}", remedy)]

@@ -113,7 +113,7 @@ def _decide(
     elif left_at is not None and max(0, now - left_at) < older_than:
         note = "a member may have left too recently: the time is unknown"
     elif tree.is_foreign and not foreign:
-        (note,) = foreign_note(tree.foreign, "all that would be lost")
+        note = foreign_note(tree.foreign, "all that would be lost")[0].message
     barred = None
     if note is None and tree.unreadable:
         barred = RefusedError(f"cannot be read: {tree.unreadable[0]}", READERS)
@@ -129,7 +129,7 @@ def _decide(
         len(tree.nodes),
         changed,
         "keep" if note else "delete",
-        note or "; ".join([*foreign_note(tree.foreign, "deleted, too"), *in_there]) or None,
+        note or "; ".join([*map(str, foreign_note(tree.foreign, "deleted, too")), *in_there]) or None,
         barred,
     )
 
@@ -195,7 +195,7 @@ def _members_in_kafka(
             raise UnreachableError("; ".join(listed_names.missing))
         described = coordinators.members(sorted(set(names).intersection(listed_names.names)))
     except ZkgroupError as error:
-        error.message = f"which groups have members in Kafka is not known: {error.message}"
+        error.add_context("which groups have members in Kafka is not known")
         error.add_remedy("give --store zookeeper to skip that check")
         raise
     return {

@@ -50,7 +50,7 @@ class Migration:
     go. To another cluster: ``partitions``, source → target, and ``positions`` by partition of the source."""
 
     offsets: Mapping[TopicPartition, int]
-    warnings: tuple[str | Notice, ...]
+    warnings: tuple[Notice, ...]
     plan: Plan
     partitions: Mapping[TopicPartition, TopicPartition] = field(default_factory=dict)
     positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Migration:
         return found
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Notice]:
         """The reasons why partitions are not found, and the notes of its rows as lines, but for those that are only
         new."""
         placed = {key: one.offset for key, one in self.positions.items()} if self.positions else self.offsets
@@ -110,11 +110,12 @@ class Migration:
         )
 
     @property
-    def moved_on(self) -> list[str]:
+    def moved_on(self) -> list[Notice]:
         """Where the group is further in another cluster than it would be moved to, as lines."""
         ahead = {row.key: beyond for row in self.plan.rows if self.positions and (beyond := _beyond(row))}
         count = counted(sum(ahead.values()), "offset")
-        return [f"the group has moved on at the target, {count} beyond the plan: {spans(ahead)}"] if ahead else []
+        what = f"the group has moved on at the target, {count} beyond the plan: {spans(ahead)}"
+        return [Notice(what)] if ahead else []
 
     def check_same(self) -> None:
         """Raise ``VerificationError`` where the two stores differ, or where the group has no offset in another cluster,
@@ -145,17 +146,17 @@ def _match(position: Position) -> Literal["exact", "earlier", "not found"]:
 
 def movable_offsets(
     group: str, current: CurrentOffsets, store: Store
-) -> tuple[dict[TopicPartition, int], list[str | Notice]]:
+) -> tuple[dict[TopicPartition, int], list[Notice]]:
     """The offsets in ``store`` of partitions that exist, and the warnings: of the snapshot, and of the others, which
     are left behind. Raises ``NotFoundError`` where there is none."""
     partitions = current.partitions
     offsets = checkpoint_of(group, partitions.values(), store)
     gone = [partition for key in offsets if not (partition := partitions[key]).exists]
-    notes = notes_by_reason([(partition, partition.log_error or "") for partition in gone])
+    notes = notes_by_reason((p, p.log_error and f"{p.log_error}: left behind") for p in gone)
     kept = {key: offset for key, offset in offsets.items() if partitions[key].exists}
     if not kept:
         raise NotFoundError(f"group {group} has offsets of no partition that exists", "check its name and --topic")
-    return kept, [*current.snapshot.all_warnings, *(f"{line}: left behind" for line in notes)]
+    return kept, [*current.snapshot.all_warnings, *notes]
 
 
 def plan_migration(
@@ -214,15 +215,16 @@ def _store_refusals(
         )
 
 
-def describe_retention(settings: KafkaSettings, timeout: float) -> str:
-    """For how long Kafka keeps the offsets of an inactive group, as text."""
+def describe_retention(settings: KafkaSettings, timeout: float) -> Notice:
+    """For how long Kafka keeps the offsets of an inactive group."""
     try:
         minutes = offsets_retention(settings, timeout)
     except ZkgroupError:  # what was moved is moved
         minutes = None
     kept = "an unknown time" if minutes is None else f"{minutes / 60:g} hours"
     reason = f"offsets.retention.minutes{' cannot be read' if minutes is None else f'={minutes}'}"
-    return f"Kafka keeps offsets of an inactive group for {kept} ({reason}): start its consumers within that time"
+    remedy = Remedy("start its consumers within that time")
+    return Notice(f"Kafka keeps offsets of an inactive group for {kept} ({reason})", remedy)
 
 
 # --- to another cluster ----------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ class SourceOffsets:
     group: str
     store: Store
     offsets: Mapping[TopicPartition, int]
-    warnings: tuple[str | Notice, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
 
 def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None) -> SourceOffsets:

@@ -43,12 +43,12 @@ def plan_topic_removal(
     removal = ZnodeRemoval(tree, roots, guarding, check_after=guarding is not None)
     if emptied:  # as Kafka's own tool does
         removal = ZnodeRemoval(whole.tree)
-    warnings: list[str | Notice] = [*whole.warnings, *foreign_note(tree.foreign, "deleted, too")]
+    warnings: list[Notice] = [*whole.warnings, *foreign_note(tree.foreign, "deleted, too")]
     if kept := _kept(whole, scope):
         message = f"offsets of {spans(kept)} stay in Kafka, which deletes groups as a whole only"
         warnings.append(Notice(message, Remedy(OFFSETS_IN_KAFKA)))
     if emptied:
-        warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
+        warnings.append(Notice("the group has nothing else in ZooKeeper: its empty nodes are deleted, too"))
     rows = tuple(plan_delete(tree.offsets, {}))
     return Plan(
         command=command, group=whole.group, store="zookeeper", rows=rows, warnings=tuple(warnings), removal=removal

@@ -158,7 +158,7 @@ class Plan:
     store: Store
     rows: tuple[OffsetChange, ...]
     exists: bool = True
-    warnings: tuple[str | Notice, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     refusals: tuple[RefusedError, ...] = ()
     go_on: str = GO_ON
     acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)

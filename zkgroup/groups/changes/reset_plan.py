@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
 from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group, offset_in
+from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, offset_in
 from zkgroup.groups.changes.plan import GO_ON, NOT_AGAIN, OffsetChange, Plan
 from zkgroup.groups.group_model import (
     STORE_NAMES,
@@ -29,7 +29,7 @@ from zkgroup.groups.group_model import (
 from zkgroup.groups.offset_files.file_formats import OffsetFile, Wanted
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
-from zkgroup.groups.snapshot.group_reader import MAX_AGES
+from zkgroup.groups.snapshot.group_reader import MAX_AGES, no_such_group
 from zkgroup.protocol.names import TopicPartition, spans
 
 Kind: TypeAlias = Literal["earliest", "latest", "offset", "current", "shift", "time", "file"]
@@ -165,13 +165,13 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
     return wanted
 
 
-def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
+def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[Notice]:
     """A warning where offsets come to be in Kafka that cannot be taken back."""
     new = [row.key for row in rows if row.store == "kafka" and row.current is None and row.target is not None]
     if not new:
         return []
     what = f"Kafka has had no offset of {spans(new)}, and cannot forget single ones"
-    return [f"{what}: --undo will leave what is written there"]
+    return [Notice(f"{what}: --undo will leave what is written there")]
 
 
 def warn_of_larger_offsets(
@@ -184,7 +184,7 @@ def warn_of_larger_offsets(
         return []
     other = STORE_NAMES[other_store(store)]
     what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
-    return [Notice(what, Remedy("reset-offsets --store both moves both"))]
+    return [Notice(what, Remedy("give --store both to move both"))]
 
 
 def check_bounds(target: Target) -> Target:
@@ -210,7 +210,7 @@ def plan_group_reset(
     reader = OffsetReader(applier, group)
     current = reader.read(selection, store, needs_logs=target.kind != "current")
     if target.kind == "shift" and not current.snapshot.exists:
-        raise no_group(group, applier.registry, may_create=False)
+        raise no_such_group(group, applier.registry, None if store == "zookeeper" else (), store=store)
     times = None
     if target.kind == "time":
         logs = {
@@ -278,8 +278,8 @@ def check_origin(applier: Applier, file: OffsetFile) -> None:
             )
 
 
-def warn_of_new_group(snapshot: GroupSnapshot, rows: Iterable[OffsetChange]) -> list[str]:
+def warn_of_new_group(snapshot: GroupSnapshot, rows: Iterable[OffsetChange]) -> list[Notice]:
     if snapshot.exists:
         return []
     message = f"there is no group {snapshot.group}"
-    return [f"{message} yet: this makes it"] if any(row.moves for row in rows) else [message]
+    return [Notice(f"{message} yet: this makes it" if any(row.moves for row in rows) else message)]

@@ -63,7 +63,7 @@ def plan_group_undo(
         needs_logs=False,
     )
     rows = with_times(applier, plan_undo(offsets, current.partitions), current.partitions)
-    warnings: list[str | Notice] = [*current.snapshot.all_warnings, *warn_of_new_group(current.snapshot, rows)]
+    warnings: list[Notice] = [*current.snapshot.all_warnings, *warn_of_new_group(current.snapshot, rows)]
     if backup.nodes:
         nodes = counted(len(backup.nodes), "node")
         warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", restoring))
@@ -143,7 +143,7 @@ def describe_unrestored(group: str, rows: Iterable[OffsetChange]) -> str | None:
 _OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
 
 
-def deleted_groups(backup: Backup, group: str | None) -> dict[str, list[SavedNode]]:
+def deleted_groups(backup: Backup, group: str | None, path: Path) -> dict[str, list[SavedNode]]:
     """The nodes that the backup has of each group, or only of ``group``, parents first.
 
     Raises ``UsageError`` where it has no nodes, or one that lies outside its group; ``NotFoundError`` where it has
@@ -154,9 +154,10 @@ def deleted_groups(backup: Backup, group: str | None) -> dict[str, list[SavedNod
         if not _is_omitted(backup, node):
             found.setdefault(group_of(node.path), []).append(node)
     if not found:
-        raise UsageError("the backup has no nodes", "put its offsets back with 'reset-offsets --undo'")
+        undo = Remedy("put its offsets back", group_command("reset-offsets", backup.group, "--undo", str(path)))
+        raise UsageError(f"{path} has no nodes to restore", undo if backup.offsets else None)
     if group is not None and group not in found:
-        raise NotFoundError(f"the backup has nothing of group {group}", f"name one of its {len(found)} groups")
+        raise NotFoundError(f"{path} has nothing of group {group}", f"name one of its {len(found)} groups")
     return {
         name: sorted(nodes, key=lambda node: (node.path.count("/"), node.path))
         for name, nodes in sorted(found.items())
@@ -164,12 +165,12 @@ def deleted_groups(backup: Backup, group: str | None) -> dict[str, list[SavedNod
     }
 
 
-def describe_omitted(backup: Backup) -> list[str]:
+def describe_omitted(backup: Backup) -> list[Notice]:
     """A warning of owner nodes that are not restored: without a session they would keep their partitions from all
     members."""
     count = sum(_is_omitted(backup, node) for node in backup.nodes)
     those = "without a session, which would keep their partitions from all members"
-    return [f"{counted(count, 'owner node')} of the backup {those}: not restored"] if count else []
+    return [Notice(f"{counted(count, 'owner node')} of the backup {those}: not restored")] if count else []
 
 
 def _is_omitted(backup: Backup, node: SavedNode) -> bool:

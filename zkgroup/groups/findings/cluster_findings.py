@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from zkgroup.clients.kafka.responses import words_of
-from zkgroup.errors import Notice, Remedy, message_of
+from zkgroup.errors import Notice, Remedy
 from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import COMMITTED_BY_THEN, REST, GroupFacts, topic_removal
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition, NodeProblem
@@ -201,7 +201,7 @@ def _correction(facts: GroupFacts, alike: Sequence[NodeProblem]) -> str | Remedy
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
-    unknown = [*map(message_of, snapshot.warnings), *words_of("the group", snapshot.kafka_failures)]
+    unknown = [*snapshot.warnings, *map(Notice, words_of("the group", snapshot.kafka_failures))]
     reported = snapshot.reported_reasons
     unled = (p for p in facts.partitions if p.leader is None or _without_leader(facts, p) is not None)
     has_finding = {p.key for p in unled}
@@ -214,8 +214,8 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
         yield finding(
             "incomplete-snapshot",
             snapshot.group,
-            f"{first_few(unknown, '; ')}: what depends on it was not judged",
-            next(filter(None, (one.remedy for one in snapshot.warnings if isinstance(one, Notice))), _CHECK_BROKERS),
+            f"{first_few([one.message for one in unknown], '; ')}: what depends on it was not judged",
+            next(filter(None, (one.remedy for one in unknown)), _CHECK_BROKERS),
         )
 
 

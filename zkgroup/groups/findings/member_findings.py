@@ -131,8 +131,8 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "doubly-escaped-filter",
             member.member,
-            f"every reader sees {_shown(member.registration)}, which {effect}: members of 1.0.1 to 1.1.1 register"
-            " backslashes so",
+            f"every reader sees {_shown(member.registration)}, which {effect}: members of 1.0.1 to 1.1.1 register each"
+            " backslash twice",
             r"write the filter without a backslash: [.] for \., [0-9] for \d, [A-Za-z0-9_] for \w",
         )
     if rest:

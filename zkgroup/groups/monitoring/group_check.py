@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.errors import message_of
 from zkgroup.groups.findings.inspection import Inspection
 from zkgroup.groups.monitoring.lag_history import Sample
 from zkgroup.groups.snapshot.table_rows import GroupRow
@@ -89,7 +88,7 @@ def check_group(
         why = unread[0].log_error or "the log is not known"
         names = spans(p.key for p in unread)
         reasons.append(("UNKNOWN", f"lag of {counted(len(unread), 'partition')} not known ({names}): {why}"))
-    reasons.extend(("UNKNOWN", message_of(warning)) for warning in snapshot.all_warnings if not unread)
+    reasons.extend(("UNKNOWN", warning.message) for warning in snapshot.all_warnings if not unread)
     if not snapshot.partitions and not snapshot.members and not snapshot.kafka_failures:
         reasons.append(("UNKNOWN", "has neither members nor offsets"))
     if snapshot.unreadable:

@@ -128,12 +128,6 @@ class LagHistory:
             )
             yield from self._samples(times.fetchall())
 
-    def groups(self, cluster: str) -> list[str]:
-        """The names of the cluster's groups."""
-        with self._translated_errors():
-            rows = self._connection.execute("SELECT DISTINCT name FROM snapshot WHERE cluster = ?", (cluster,))
-            return [name for (name,) in rows]
-
     def _samples(self, snapshots: Iterable[tuple[int, int]]) -> Iterator[tuple[TopicPartition, Sample]]:
         for taken_at, snapshot_id in snapshots:
             for topic, *numbers in self._connection.execute(

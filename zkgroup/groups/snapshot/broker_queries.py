@@ -67,7 +67,7 @@ class BrokerQueries:
         self._coordinators: Coordinators | None = None
         self._lock = threading.Lock()  # over the making of it
         self.failure: ZkgroupError | None = None
-        self.unlisted: tuple[str, ...] = ()
+        self.unlisted: tuple[Notice, ...] = ()
         self._failed: dict[str, tuple[ZkgroupError, set[str]]] = {}
 
     @property

@@ -81,7 +81,7 @@ def read_group(
                 f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of('it', untold))}",
                 "check the brokers",
             )
-        raise reader.no_such_group(group)
+        raise no_such_group(group, registry, reader.groups_in_kafka())
     return found[0]
 
 
@@ -94,7 +94,7 @@ def read_groups(
     logs: Mapping[TopicPartition, Log] | None = None,
     ages: bool | None = False,
     timeout: float | None = None,
-    warned: list[str | Notice] | None = None,
+    warned: list[Notice] | None = None,
 ) -> tuple[GroupSnapshot, ...]:
     """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
     out. With ``logs``, which may be empty, the logs and leaders of other partitions are not read. Each snapshot carries
@@ -299,22 +299,31 @@ class GroupReader:
         kafka_group = self.kafka_groups[group]
         return group in self.listed_in_kafka or kafka_group.group is not None or bool(kafka_group.offsets)
 
-    def no_such_group(self, group: str) -> NotFoundError:
-        """The error for a group that does not exist, with similar names."""
-        known = self.queries.names() if self.queries is not None and self.asked_kafka else ()
-        if self.registry is None:
-            where = f" in Kafka at {self.queries.settings().bootstrap}" if self.queries is not None else ""
-            remedy = did_you_mean(group, known, "check its name; a group in ZooKeeper needs --zookeeper")
-            return NotFoundError(f"no group {group!r}{where}", remedy)
-        known, hosts = (*known, *group_names(self.registry)), self.registry.settings.hosts
-        if not known and self.registry.read([Exists(znodes.consumers())]) == [None]:
-            where = f"ZooKeeper at {hosts} has no {znodes.consumers()}"
-            return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
-        where = f"in ZooKeeper at {hosts}{', nor in Kafka' if self.asked_kafka else ''}"
-        otherwise = Remedy("check its name")
-        if not self.asked_kafka:
-            otherwise = Remedy("check its name; see those in Kafka, too", ("list-groups",))
-        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, otherwise))
+    def groups_in_kafka(self) -> Sequence[str] | None:
+        """The groups there, None where Kafka was not asked."""
+        return self.queries.names() if self.queries is not None and self.asked_kafka else None
+
+
+def no_such_group(
+    group: str,
+    registry: Registry | None,
+    in_kafka: Iterable[str] | None,
+    *,
+    store: Store | None = None,
+    may_create: bool = False,
+) -> NotFoundError:
+    """The error for a group that does not exist, with similar names. ``in_kafka``: groups there, None where Kafka was
+    not asked. ``may_create``: the command could create it."""
+    known = [*(in_kafka or ()), *group_names(registry)]
+    new = "; for a new group name the topics with --topic" if may_create else ""
+    where, elsewhere = "in Kafka", "; a group in ZooKeeper needs --zookeeper" if registry is None else ""
+    if registry is not None and store != "kafka":
+        where = f"in ZooKeeper at {registry.settings.hosts}{', nor in Kafka' if in_kafka is not None else ''}"
+        if not known and registry.read([Exists(znodes.consumers())]) == [None]:
+            where = f"in ZooKeeper at {registry.settings.hosts}, which has no {znodes.consumers()}"
+            return NotFoundError(f"no group {group!r} {where}", f"check the chroot in the connect string{new}")
+    remedy = Remedy(f"check its name{new}{elsewhere}; see which groups there are", ("list-groups",))
+    return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
 
 
 def _unlisted(failure: Failure) -> ZkgroupError:

@@ -12,12 +12,17 @@ from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text
 from zkgroup.text import are, counted, listed, short
 
 
-def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str | Notice]:
+def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[Notice]:
     """What could not be read, one line each; partitions with the same problem share a line."""
-    lines: list[str | Notice] = [*snapshot.all_warnings, *snapshot.age_warnings, *map(str, snapshot.problems)]
+    lines: list[Notice] = [
+        *snapshot.all_warnings,
+        *snapshot.age_warnings,
+        *(Notice(str(one)) for one in snapshot.problems),
+    ]
     lines += foreign_note(snapshot.foreign, "no offsets")
-    lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.unreadable.items() if _is_shared(path)]
-    lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
+    unreadable = [(path, why) for path, why in snapshot.unreadable.items() if _is_shared(path)]
+    lines += [Notice(f"znode {path} cannot be read: {why}") for path, why in unreadable]
+    lines += [Notice(f"member {member.member}: {member.error}") for member in snapshot.members if member.error]
     lines += notes_by_reason((p, p.error) for p in snapshot.partitions)
     if store != "kafka":
         offsets = ((p, p.stored) for p in snapshot.partitions if p.stored is not None)
@@ -38,7 +43,7 @@ def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[Notice]:
     return [Notice(message, Remedy("connect as one whom its list admits"))]
 
 
-def shared_warnings(snapshots: Iterable[GroupSnapshot], of_all: Iterable[str | Notice] = ()) -> list[str | Notice]:
+def shared_warnings(snapshots: Iterable[GroupSnapshot], of_all: Iterable[Notice] = ()) -> list[Notice]:
     """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause. ``of_all``:
     what ``read_groups`` warns of all groups, even if there is none."""
     lines = dict.fromkeys(of_all)
@@ -50,15 +55,16 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot], of_all: Iterable[str | N
             unknown.setdefault((what, why), []).append(snapshot.group)
     for (what, why), names in unknown.items():
         whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
-        lines[f"{what} of {whose} are not known: {why}"] = None
+        lines[Notice(f"{what} of {whose} are not known: {why}")] = None
     return list(lines)
 
 
-def foreign_note(paths: Sequence[str], fate: str) -> list[str]:
+def foreign_note(paths: Sequence[str], fate: str) -> list[Notice]:
     """What becomes of nodes of a group that no consumer makes, in one line; nothing where there are none."""
     if not paths:
         return []
-    return [f"{counted(len(paths), 'node')} of another client {are(len(paths))} {fate}: {listed(paths)}"]
+    what = f"{counted(len(paths), 'node')} of another client {are(len(paths))} {fate}: {listed(paths)}"
+    return [Notice(what)]
 
 
 def _is_shared(path: str) -> bool:
@@ -69,14 +75,14 @@ def _is_shared(path: str) -> bool:
 
 def notes_by_reason(
     reasons: Iterable[tuple[GroupPartition, str | None]], prefix: str = "", *, but: Collection[str] = ()
-) -> list[str]:
+) -> list[Notice]:
     """Partitions with their reasons, a line for each reason, ``but`` for these; of very many partitions only some are
     named, and none without a reason."""
     found: dict[str, list[TopicPartition]] = {}
     for partition, reason in reasons:
         if reason and reason not in but:
             found.setdefault(reason, []).append(partition.key)
-    return [f"{listed(span_list(keys))}: {prefix}{reason}" for reason, keys in found.items()]
+    return [Notice(f"{listed(span_list(keys))}: {prefix}{reason}") for reason, keys in found.items()]
 
 
 def ownership_defects(snapshot: GroupSnapshot) -> list[str]:

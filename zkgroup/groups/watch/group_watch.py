@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.kafka.responses import KafkaGroup, MessageAge
 from zkgroup.clients.zookeeper.registry import EVERYTHING, Registry, WatchingRegistry
-from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError, message_of
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.broker_queries import AGES_INTERVAL, Answer, BrokerPoller
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group
@@ -356,7 +356,7 @@ class GroupWatch:
                 if reads_ages:
                     ages = {p.key: p.next_age for p in snapshot.partitions if p.next_age is not None}
                     ages_due = began + AGES_INTERVAL
-                warnings = "; ".join(map(message_of, snapshot.all_warnings)) or None
+                warnings = "; ".join(one.message for one in snapshot.all_warnings) or None
                 state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
                 state = replace(state, findings=self._diagnose(snapshot), ages=ages)
             except ZkgroupError as error:
