@@ -125,10 +125,6 @@ def _short(help: str) -> str:
     return textwrap.shorten(help.partition(" [")[0], _LONGEST_HELP, placeholder=" …")
 
 
-def _bash(words: Sequence[Word], files: bool) -> str:
-    return "".join(f"{word.value}\n" for word in words)
-
-
 def _zsh(words: Sequence[Word], files: bool) -> str:
     """A command that zsh evaluates."""
     if not words:
@@ -138,11 +134,11 @@ def _zsh(words: Sequence[Word], files: bool) -> str:
     return "_arguments '*: :((" + "\n".join(items) + "))'\n"
 
 
-def _fish(words: Sequence[Word], files: bool) -> str:
-    return "".join("\t".join(filter(None, word)) + "\n" for word in words)
-
-
-_FORMATS: Final[dict[str, Callable[[Sequence[Word], bool], str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+_FORMATS: Final[dict[str, Callable[[Sequence[Word], bool], str]]] = {
+    "bash": lambda words, files: "".join(f"{word.value}\n" for word in words),
+    "zsh": _zsh,
+    "fish": lambda words, files: "".join("\t".join(filter(None, word)) + "\n" for word in words),
+}
 
 
 TIMEOUT: Final = 0.6  # seconds; starting up takes its share of the second

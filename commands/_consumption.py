@@ -206,8 +206,14 @@ def consume_as_member(
         named = bootstrap_brokers(settings) if settings.bootstrap else None
         connector = Connector(config, zookeeper, start=asked.start, kafka=named)
         code = _take_part(connector, asked, streams, ends, stop)
-        if group_is_new:
-            _remove_empty_group(asked.settings, asked.config.group_id)
+        if group_is_new:  # and nothing was committed: then nothing is left behind
+            from zkgroup.groups.changes.znode_deletion import remove_empty_group  # 15 ms that few members need
+
+            try:
+                with open_registry(settings) as registry:
+                    remove_empty_group(registry, config.group_id)
+            except ZkgroupError as error:
+                log.info("whether group %s is empty is not known: %s", config.group_id, error)
         return code
 
 
@@ -289,17 +295,6 @@ def _check_zookeeper(asked: Consumption) -> tuple[Mapping[TopicPartition, int], 
             partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
     topics(kafka, asked.settings.timeout)
     return asked.log_ends(kafka, partitions), is_new
-
-
-def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
-    """Leave nothing behind of a group that began here and in which nothing was committed. A failure is only logged."""
-    from zkgroup.groups.changes.znode_deletion import remove_empty_group  # 15 ms that few members need
-
-    try:
-        with open_registry(settings) as registry:
-            remove_empty_group(registry, group)
-    except ZkgroupError as error:
-        log.info("whether group %s is empty is not known: %s", group, error)
 
 
 # In Kafka

@@ -72,7 +72,10 @@ def exit_code_for(
             code = failed(
                 (render(error, given) if isinstance(error, ZkgroupError) else str(error)) or type(error).__name__
             )
-    _close_stdout()
+    try:
+        sys.stdout.flush()
+    except (OSError, KeyboardInterrupt, Terminated):  # or the interpreter would complain of it when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return code
 
 
@@ -192,14 +195,6 @@ def stdout_descriptor() -> int:
     if sys.stdout.name == os.devnull:
         raise ZkgroupError("stdout is closed", "let it lead somewhere, /dev/null if nobody wants what is printed")
     return sys.stdout.fileno()
-
-
-def _close_stdout() -> None:
-    """Write out what is buffered; a closed output must not make the interpreter complain when it ends."""
-    try:
-        sys.stdout.flush()
-    except (OSError, KeyboardInterrupt, Terminated):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 # The levels of zkgroup and of its libraries. kazoo warns of every dropped connection, which zkgroup reports itself.

@@ -190,7 +190,10 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     last = _events(view, columns, left - 1, style) if left > _MIN_EVENT_LINES else []
     found = [*head, *members, *partitions, *last]
     found = found[:body]
-    return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
+    pause = "" if view.more_keys else "p go on  " if view.paused else "p pause  "
+    leave = "back" if view.is_inner else "quit"
+    words = f"{view.more_keys}s sort: {view.sort}  / filter  {pause}↑↓ scroll  q {leave}"
+    return [*found, *[""] * (body - len(found)), keys_line(view, words, columns, style)]
 
 
 def _findings(view: View, columns: int, room: int, style: Style) -> list[str]:
@@ -342,13 +345,6 @@ def _events(view: View, columns: int, room: int, style: Style) -> list[str]:
         words = escape(first.message).replace(f"{view.group}_", "") + (f", and {len(more)} more" if more else "")
         lines.append(style.style(fit(f"{_clock(at)}  {words}", columns), _OF_KIND.get(kind, "")))
     return ["", style.style("EVENTS", "head"), *lines[-(room - 1) :]]
-
-
-def _keys(view: View, columns: int, style: Style) -> str:
-    pause = "" if view.more_keys else "p go on  " if view.paused else "p pause  "
-    leave = "back" if view.is_inner else "quit"
-    words = f"{view.more_keys}s sort: {view.sort}  / filter  {pause}↑↓ scroll  q {leave}"
-    return keys_line(view, words, columns, style)
 
 
 def keys_line(view: FilteredView, words: str, columns: int, style: Style) -> str:

@@ -480,8 +480,13 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     moved = 0
     if ready and change.is_wanted(len(ready)):
         for one in ready:
+            assert one.migration is not None, "it is ready"
             try:
-                _move(migrations, one)
+                with migrations.named():
+                    migrations.wait_for_commits(one.group)
+                    registry = migrations.applier.registry
+                    change.wait_for_commits(registry, [one.group], change.warn_of_commits(registry, one.group))
+                    change.write(migrations.applier, one.migration.plan)
                 moved += 1
             except ZkgroupError as error:
                 left[one.group] = error
@@ -515,12 +520,3 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
 def _named(groups: Sequence[str], warning: Notice) -> Notice:
     prefix = f"{'group' if len(groups) == 1 else 'groups'} {listed(groups)}"
     return replace(warning, message=f"{prefix}: {warning.message}")
-
-
-def _move(migrations: Migrations, planned: PlannedMigration) -> None:
-    assert planned.migration is not None, "it is ready"
-    with migrations.named():
-        change, registry = migrations.change, migrations.applier.registry
-        migrations.wait_for_commits(planned.group)
-        change.wait_for_commits(registry, [planned.group], change.warn_of_commits(registry, planned.group))
-        change.write(migrations.applier, planned.migration.plan)
