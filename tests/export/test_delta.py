@@ -253,6 +253,14 @@ def test_a_destination_has_one_format(
         table_export(group, filled, root=tmp_path / "files")
 
 
+def test_the_folder_of_the_log_is_no_table(tmp_path: Path) -> None:
+    """A vacuum of such a table would remove the records of exports."""
+    tables = DeltaTables(Destination(FolderStore(tmp_path)), Layout(format="delta"))
+    with pytest.raises(RefusedError, match="_zkgroup"):
+        tables.refuse_foreign("_zkgroup", is_recorded=False)
+    tables.refuse_foreign("orders", is_recorded=False)
+
+
 def test_only_where_deltalake_writes() -> None:
     """Folders and S3."""
     for place, why in (("gs://bucket/lake", "gs:"), ("/a%20b", "/a%20b .*%"), ("/a#b?c", r"/a#b\?c .*#")):

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.destination.run_log import Destination, number_of
+from zkgroup.export.destination.run_log import ROOT, Destination, number_of
 from zkgroup.export.destination.table_columns import difference, table_schema, wider_columns
 from zkgroup.export.destination.table_format import CommittedTables, s3_options
 from zkgroup.export.model.layout import Layout
@@ -89,6 +89,10 @@ class DeltaTables(CommittedTables):
             f"(version {commit['version']})",
             "restore it to a version, then run it again",
         )
+
+    def _refuse_place(self, topic: str) -> None:
+        if topic == ROOT:  # a vacuum of that table would remove the log
+            raise RefusedError(f"topic {topic} has the name of the folder that has the log of exports", "leave it out")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         with self._translated("read", topic):

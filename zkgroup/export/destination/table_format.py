@@ -136,6 +136,7 @@ class CommittedTables(TableFormat, ABC):
     def _read_file(self, table: Any, name: str) -> Any:
         """Open a file of a table for pyarrow to read."""
 
+    @abstractmethod
     def _refuse_place(self, topic: str) -> None:
         """Raise ``RefusedError`` where the name of a topic's table is another's."""
 
