@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from lines import names
@@ -387,13 +388,16 @@ def test_settings_for_another_machine(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option(tmp_path: Path) -> None:
     """The table is what the command line offers, and each reaches the settings."""
+    from zkgroup.commands import app
     from zkgroup.commands._shared_options import GlobalOptions, connection_parameters
 
-    offered = {option for parameter in connection_parameters() for option in parameter.opts}
+    parameters = {parameter.name: parameter for parameter in connection_parameters()}
+    offered = {option for parameter in parameters.values() for option in parameter.opts}
     assert {setting.option for setting in SETTINGS if setting.name} <= offered
     collected = GlobalOptions()
-    collected.add("zookeeper_tls", [False])
-    collected.add("listener", ["X"])
+    context = typer.Context(typer.main.get_command(app), obj=collected)
+    for name, value in {"zookeeper_tls": False, "listener": ["X"]}.items():
+        parameters[name].process_value(context, value)
     assert collected.values == {"zookeeper_tls": [False], "listener": ["X"]}
 
 
