@@ -260,15 +260,18 @@ def test_a_signal_ends_a_wait_at_once(kafka: KafkaSettings, make_topic: Callable
         reader.fetch(1.0)
         for _ in range(9):
             sent: list[float] = []
+            waits = threading.Event()
 
-            def interrupt(sent: list[float] = sent) -> None:
+            def interrupt(sent: list[float] = sent, waits: threading.Event = waits) -> None:
+                waits.wait(10)  # or it would be sent while this thread is started
                 wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "S", 10, "the reader waits")
                 sent.append(time.monotonic())
                 signal.pthread_kill(main.ident or 0, signal.SIGINT)
 
-            def wait(interrupt: Callable[[], None] = interrupt) -> None:
+            def wait(interrupt: Callable[[], None] = interrupt, waits: threading.Event = waits) -> None:
                 thread = threading.Thread(target=interrupt)
                 thread.start()
+                waits.set()
                 reader.fetch(5.0)
                 thread.join(10)
 

@@ -13,7 +13,7 @@ from cli import run, run_on_terminal
 from lines import names
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands.assign import parse_changes
+from zkgroup.commands.assign import Changes, parse_changes
 from zkgroup.errors import UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -321,8 +321,7 @@ def test_options_that_can() -> None:
     }
     assert (changes.without, changes.streams, changes.partitions) == (("c9",), {"c1": 3}, {"t": 4})
     assert changes.mix["c1"].variant.strategy == "range"
-    assert changes
-    assert not parse_changes([], [], [], [], [])
+    assert changes != parse_changes([], [], [], [], []) == Changes()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path
     ("data", "facts"),
     [
         (b"x = " + b"[" * 100_000, ()),
-        (b"\xff\xfeg\0", ("UTF-8",)),
+        (b"\xff\xfeg\0", ("utf-8",)),
         (b"[clusters.x]\nconnect-timeout = " + b"9" * 5000, (4300,)),
         (b'[clusters."a\\nb"]\nzookeper = "h"', ("'zookeper'",)),
         (b"#" * 2_000_000, ("1 MiB",)),

@@ -77,7 +77,7 @@ def test_where_there_is_no_screen() -> None:
     """In a pipe, with formats for programs, and without servers: one line, and its exit code."""
     done = run("list-groups", "--watch", "-z", "127.0.0.1:1")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert names(done.stderr, "--watch", "inspect-group GROUP --watch")
+    assert names(done.stderr, "--watch")
     assert run("list-groups", "--watch", "--output", "json", "-z", "127.0.0.1:1").returncode == 2
     assert run("list-groups", "--interval", "2", "-z", "127.0.0.1:1").returncode == 2
     with Screen("list-groups", "--watch", "-z", "127.0.0.1:1", "--connect-timeout", "0.5") as screen:
