@@ -161,6 +161,15 @@ def test_whichever_way_a_refusal_is_reported(
         assert explain(f"{place}{ended} (after 7ms in state SSL_HANDSHAKE)", properties) is None
 
 
+@pytest.mark.parametrize("authorities", ["/", "probe"])
+def test_authorities_that_only_librdkafka_reads(authorities: str) -> None:
+    """A folder of them, or those that it looks for: a failed hand-shake is told in its words, and is no wrong usage."""
+    failure = "ssl://127.0.0.1:1/1: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed"
+    found = explain(failure, {"security.protocol": "SSL", "ssl.ca.location": authorities})
+    assert found is not None
+    assert (found.cause, found.server) == (FailureCause.HANDSHAKE_FAILED, "127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
     ("listener", "protocol", "cause"),
     [

@@ -31,6 +31,7 @@ from zkgroup.clients.connection_security import (
 )
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_table import KERBEROS
+from zkgroup.errors import UsageError
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaError
@@ -176,7 +177,10 @@ def _of_kerberos(text: str, properties: Mapping[str, str]) -> Explanation | None
 
 def _of_handshake(what: str, place: tuple[str, int], text: str, properties: Mapping[str, str]) -> Explanation:
     settings = tls_of(properties)
-    found = handshake_error(ssl_context(settings, "TLS with brokers"), place, place[0])
+    try:
+        found = handshake_error(ssl_context(settings, "TLS with brokers"), place, place[0])
+    except UsageError:  # a folder of authorities, or ``probe``: librdkafka reads what Python does not
+        found = None
     if isinstance(found, ssl.SSLCertVerificationError):
         return certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname")
     reason = getattr(found, "reason", None) or ""
