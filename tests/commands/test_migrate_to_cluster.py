@@ -136,7 +136,7 @@ def test_back_to_the_oldest_release_and_undone(oldest: Cluster, newest: Cluster,
     assert result.returncode == 0, result.stderr
     shown = leave.run("-c", "new", "offsets", group, "--store", "zookeeper", "--output", "json")
     assert [row["committed"] for row in json.loads(shown.stdout)] == [5, 11, 1]
-    assert names(result.stderr, "warning", f"{leave.copy}-0", "--store both")
+    assert names(result.stderr, "warning", f"{leave.copy}-0", "reset-offsets", "--store both")
     undone = leave.run("-c", "new", "reset-offsets", group, "--undo", backup, "--execute")
     assert undone.returncode == 0, undone.stderr
     left = [znodes.offset(group, TopicPartition(leave.copy, n)) for n in COMMITTED]

@@ -22,6 +22,7 @@ from zkgroup.groups.changes.reset_plan import (
     Target,
     check_bounds,
     plan_reset,
+    warn_of_larger_offsets,
     warn_of_new_in_kafka,
     with_times,
 )
@@ -270,6 +271,14 @@ def test_times_of_messages_that_cannot_be_read_are_left_out() -> None:
     """They are shown, and nothing depends on them."""
     row = plan(Target("offset", 50), partition(20))
     assert with_times(Applier(None, no_brokers, 1.0), (row,), {KEY: partition(20)}) == (row,)
+
+
+def test_a_larger_offset_elsewhere_is_moved_by_its_command() -> None:
+    """A migration warns of it, too, and has no such option."""
+    rows = plan(Target("offset", 20), partition(50))
+    (warning,) = warn_of_larger_offsets([rows], {KEY: 30}, "zookeeper")
+    assert names(str(warning), KEY, "reset-offsets", "--store both")
+    assert warn_of_larger_offsets([rows], {KEY: 20}, "zookeeper") == []
 
 
 def test_what_kafka_cannot_forget() -> None:

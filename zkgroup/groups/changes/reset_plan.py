@@ -184,7 +184,7 @@ def warn_of_larger_offsets(
         return []
     other = STORE_NAMES[other_store(store)]
     what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
-    return [Notice(what, Remedy("give --store both to move both"))]
+    return [Notice(what, Remedy("move both with reset-offsets and --store both"))]
 
 
 def check_bounds(target: Target) -> Target:
