@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
+import weakref
 
 import pytest
 from lines import names
 
-from zkgroup.clients.kafka import connection_errors
+from zkgroup.clients.connection_security import ConnectionFailure, FailureCause
+from zkgroup.clients.kafka import client, connection_errors
+from zkgroup.clients.kafka.client import AdminClient, KafkaSettings, admin_client
 from zkgroup.clients.kafka.connection_errors import ClientLog
 
 REFUSED = "[thrd:{0}]: {0}: Connect to ipv4#127.0.0.1:9 failed: Connection refused (after {1}ms in state CONNECT)"
@@ -63,3 +68,26 @@ def test_what_is_meant_is_not_reported(client_log: ClientLog, caplog: pytest.Log
     assert caplog.messages == []
     client_log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: socket.blocking.max.ms is deprecated")
     assert [names(one, "socket.blocking.max.ms", "deprecated") for one in caplog.messages] == [True]
+
+
+def test_a_client_that_is_given_up_is_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes at once: one that the collector frees on librdkafka's own thread ends the process (2.16)."""
+    made: list[weakref.ref[AdminClient]] = []
+
+    def make(*args: object, **options: object) -> AdminClient:
+        found = AdminClient(*args, **options)
+        made.append(weakref.ref(found))
+        return found
+
+    def explain(*_: object) -> ConnectionFailure:
+        return ConnectionFailure(FailureCause.LOGIN_REFUSED, "refused", "", server="b:1")
+
+    monkeypatch.setattr(client, "AdminClient", make)
+    monkeypatch.setattr(connection_errors, "explain", explain)
+    gc.disable()
+    try:
+        with contextlib.suppress(ConnectionFailure):
+            admin_client(KafkaSettings("127.0.0.1:1"), 5.0)
+        assert [one() for one in made] == [None]
+    finally:
+        gc.enable()

@@ -352,10 +352,13 @@ def _has_controller(admin: AdminClient, kafka_log: ClientLog, settings: KafkaSet
             raise ConnectionFailure(FailureCause.NO_TOKEN, message, "check sasl.oauthbearer.…")
         if kafka_log.failure != explained:
             explained = kafka_log.failure
-            if (trouble := connection_errors.explain(explained, settings.properties)) is not None:
-                hopeless.add(trouble.server)
-                if len(hopeless) >= enough:
+            trouble = connection_errors.explain(explained, settings.properties)
+            hopeless |= {trouble.server} if trouble is not None else set()
+            if trouble is not None and len(hopeless) >= enough:
+                try:
                     raise trouble
+                finally:
+                    del trouble  # or both are garbage, with the client: one that is freed on its own thread aborts
     try:
         asked.result(0)
     except TimeoutError:
