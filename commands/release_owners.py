@@ -42,7 +42,7 @@ def release_owners(
     hand or restored from a copy, stays for good, and keeps its partition, or its share, from all members. Only such
     nodes are removed. A node that a session owns is refused (exit 5), as is the registration of a member that owns
     partitions through a session. The group may be active. Without --execute only what would be done is shown. A backup
-    is written before; 'delete-group --undo BACKUP' makes the nodes again, once all members are stopped. Of several
+    is written before; 'delete-group --undo BACKUP' restores the nodes, once all members are stopped. Of several
     backups undo those with registrations last: while a registration is there, nothing else is made.
 
     \b

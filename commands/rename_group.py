@@ -38,7 +38,7 @@ def rename_group(
     any point, run it again: it goes on. Kafka deletes without comparing: offsets there are read again just before, and
     a commit in the milliseconds between would be lost. Access lists in ZooKeeper come along, unless --zookeeper-acl
     gives another. A backup of the whole group is written before; 'reset-offsets
-    GROUP --undo BACKUP' makes its offsets again. The backup of a run that goes on has what was left of the group:
+    GROUP --undo BACKUP' restores its offsets. The backup of a run that goes on has what was left of the group:
     undoing takes those of all runs, which 'backups' lists.
 
     \b

@@ -156,7 +156,7 @@ class MissingExtraError(UsageError):
     def __init__(self, what: str, packages: str, extra: str) -> None:
         # pip takes the zkgroup that is there, from wherever it came, and adds what its extra names.
         remedy = f"{shlex.quote(sys.executable or 'python3')} -m pip install 'zkgroup[{extra}]'"
-        super().__init__(f"{what} needs {packages}, which a part of its own installs", remedy)
+        super().__init__(f"{what} needs {packages}, which an extra installs", remedy)
 
 
 class UnreachableError(ZkgroupError):

@@ -306,7 +306,7 @@ class _PatternReader:
         if one in ("A", "z", "Z", "G"):
             self._refuse(f"\\{one}", "leave it out: an expression matches whole names")
         if one in ("p", "P"):
-            self._refuse(f"\\{one}", "write the characters: [A-Za-z0-9]")
+            self._refuse(f"\\{one}", "write the characters that it stands for, as in [0-9] or [A-Za-z]")
         return self._refuse(f"the escape \\{one}", "write the characters themselves")
 
     def _character_class(self) -> _Atom:
