@@ -300,7 +300,7 @@ def _object(one: GroupCheck) -> dict[str, Any]:
 def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
     from zkgroup.groups.offset_files.atomic_file import write_atomically
-    from zkgroup.groups.offset_files.offset_file import STDIO
+    from zkgroup.groups.offset_files.file_formats import STDIO
 
     text = format_metrics(found, checks)
     if path == STDIO:

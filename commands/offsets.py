@@ -138,7 +138,7 @@ def _save(
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.current_offsets import OffsetReader, checkpoint_of
     from zkgroup.groups.offset_files.atomic_file import write_atomically
-    from zkgroup.groups.offset_files.offset_file import STDIO, Series, format_for, format_offsets
+    from zkgroup.groups.offset_files.file_formats import STDIO, Series, format_for, format_offsets
     from zkgroup.groups.partition_scope import Selection
 
     series = Series.of(path, group, form)

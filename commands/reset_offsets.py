@@ -174,7 +174,7 @@ def reset_offsets(
     disable_garbage_collection()
     from zkgroup.groups.changes.reset_plan import check_origin, plan_group_reset
     from zkgroup.groups.changes.undo import describe_unrestored, plan_group_undo
-    from zkgroup.groups.offset_files.offset_file import read_offsets
+    from zkgroup.groups.offset_files.file_formats import read_offsets
     from zkgroup.groups.partition_scope import Selection, parse_scope
 
     scope = parse_scope(topic) if topic else None
@@ -239,7 +239,7 @@ def _show(plan: Plan, output: Output, *, export: bool) -> None:
     if not export:
         show_offsets(plan.rows, output, with_store=plan.store == "both", with_time=True)
         return
-    from zkgroup.groups.offset_files.offset_file import format_offsets
+    from zkgroup.groups.offset_files.file_formats import format_offsets
 
     targets = {row.key: row.target for row in reversed(plan.rows) if row.target is not None}
     sys.stdout.write(format_offsets("csv", plan.group, targets))

@@ -37,7 +37,7 @@ from zkgroup.groups.changes.preconditions import UnfinishedExportError, describe
 from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
-from zkgroup.groups.offset_files.offset_file import parse_offsets
+from zkgroup.groups.offset_files.file_formats import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import broker_znodes, znodes

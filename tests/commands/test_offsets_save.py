@@ -17,7 +17,7 @@ from support import wait_until
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.group_choices import FileFormat
-from zkgroup.groups.offset_files.offset_file import parse_offsets
+from zkgroup.groups.offset_files.file_formats import parse_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Acl, Code, Create, Ensure, Exists, Failure, SetData

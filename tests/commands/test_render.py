@@ -38,7 +38,7 @@ from zkgroup.commands._output import (
 )
 from zkgroup.commands._terminal_text import escape, json_escape, one_line, width
 from zkgroup.errors import UsageError
-from zkgroup.groups.offset_files.offset_file import parse_offsets
+from zkgroup.groups.offset_files.file_formats import parse_offsets
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import with_formula
 

@@ -6,7 +6,7 @@ import pytest
 from lines import names
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.offset_files.offset_file import parse_offsets
+from zkgroup.groups.offset_files.file_formats import parse_offsets
 from zkgroup.protocol.names import TopicPartition as P
 
 # As the tools of these releases print them.

@@ -13,7 +13,7 @@ from guarded_changes import Build, P, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.offset_files.offset_file import parse_offsets
+from zkgroup.groups.offset_files.file_formats import parse_offsets
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure

@@ -13,7 +13,7 @@ import pytest
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.monitoring.lag_history import MAX_AGE, MIN_INTERVAL, LagHistory, Sample
-from zkgroup.groups.offset_files.offset_file import Series
+from zkgroup.groups.offset_files.file_formats import Series
 from zkgroup.protocol.names import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -200,7 +200,7 @@ def test_runs_that_overlap_do_no_harm(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from zkgroup.groups.offset_files.offset_file import Series
+from zkgroup.groups.offset_files.file_formats import Series
 for number in range(10):
     Series(Path(sys.argv[1]), "g", None).add(str(number), 5)
 """

@@ -21,10 +21,10 @@ from support import scaled
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_choices import FileFormat
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files import file_formats as file_formats
+from zkgroup.groups.offset_files import format_readers as format_readers
 from zkgroup.groups.offset_files.atomic_file import write_atomically
-from zkgroup.groups.offset_files.file_formats import MAX_LINE, OffsetFile
-from zkgroup.groups.offset_files.offset_file import MAX_BYTES, format_for, format_offsets, parse_offsets, read_offsets
+from zkgroup.groups.offset_files.file_formats import MAX_BYTES, format_for, format_offsets, parse_offsets, read_offsets
+from zkgroup.groups.offset_files.format_readers import MAX_LINE, OffsetFile
 from zkgroup.protocol.names import TopicPartition
 
 GROUP = "g"
@@ -339,7 +339,7 @@ def test_a_line_may_be_so_long() -> None:
 
 def test_more_offsets_than_any_group_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few lines and names they take."""
-    monkeypatch.setattr(file_formats, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(format_readers, "MAX_ENTRIES", 3)
     assert len(parse("".join(f"t {n} {n}\n" for n in range(3))).offsets_of(GROUP)) == 3
     assert names(refused("".join(f"t {n} {n}\n" for n in range(4))), "saved", 3)
     assert names(refused('{"t":{"0":1,"1":1,"2":1,"3":1}}'), "saved", 3)

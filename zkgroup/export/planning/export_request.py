@@ -19,8 +19,8 @@ from zkgroup.export.model.choices import OnMismatch
 from zkgroup.export.model.layout import LayoutOptions, refuse_place
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files.file_formats import Wanted
-from zkgroup.groups.offset_files.offset_file import STDIO, read_offsets
+from zkgroup.groups.offset_files.file_formats import STDIO, read_offsets
+from zkgroup.groups.offset_files.format_readers import Wanted
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.schemas.field_schema import FieldSchemas

@@ -20,7 +20,7 @@ from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
 from zkgroup.groups.group_choices import Prefer
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, other_store, stores_of
-from zkgroup.groups.offset_files.file_formats import Wanted
+from zkgroup.groups.offset_files.format_readers import Wanted
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans

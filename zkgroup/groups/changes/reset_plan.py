@@ -26,7 +26,7 @@ from zkgroup.groups.group_model import (
     other_store,
     stores_of,
 )
-from zkgroup.groups.offset_files.file_formats import OffsetFile, Wanted
+from zkgroup.groups.offset_files.format_readers import OffsetFile, Wanted
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, no_such_group
