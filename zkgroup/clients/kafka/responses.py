@@ -13,7 +13,7 @@ from zkgroup.protocol.names import TopicPartition
 #: The warning about brokers that cannot list groups (0.8), or list only those with members (0.9).
 UNLISTED: Final = Notice(
     "brokers before 0.10 do not list groups that keep offsets in Kafka alone",
-    Remedy("name such a group to see it"),
+    Remedy("the command offsets shows one by its name"),
 )
 
 #: How to be rid of offsets in Kafka: librdkafka can ask for it (2.16), confluent-kafka cannot.
