@@ -39,8 +39,6 @@ def version(
 
 def versions() -> dict[str, str | None]:
     """Name to version, None where it is not there. Only librdkafka, which alone knows its version, is loaded for it."""
-    from zkgroup.clients.kafka.client import libversion
-    from zkgroup.clients.kafka.native_reader import reader_in_use
     from zkgroup.java_runtime import find_java, java_release
 
     found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
@@ -49,11 +47,21 @@ def versions() -> dict[str, str | None]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
         if name == "confluent-kafka":
-            found |= {"librdkafka": str(libversion()[0]), "reader": reader_in_use()}
+            found |= _native_parts()
     try:
         return found | {"java": java_release(find_java())}
     except UsageError:
         return found | {"java": None}
+
+
+def _native_parts() -> dict[str, str | None]:
+    """Of librdkafka and the reader; a library that does not load is what a report is about."""
+    try:
+        from zkgroup.clients.kafka.client import libversion
+        from zkgroup.clients.kafka.native_reader import reader_in_use
+    except ImportError:
+        return {"librdkafka": None, "reader": None}
+    return {"librdkafka": str(libversion()[0]), "reader": reader_in_use()}
 
 
 def summary() -> str:

@@ -57,6 +57,16 @@ def test_versions_import_librdkafka_alone(args: list[str]) -> None:
     assert packages(imported(*args)) & HEAVY == {"confluent_kafka"}
 
 
+@pytest.mark.parametrize("args", [["--version"], ["version", "--output", "json"]], ids=" ".join)
+def test_versions_are_told_without_a_librdkafka_that_loads(args: list[str]) -> None:
+    """That it does not load is what a report is about."""
+    script = f"import sys\nsys.modules['confluent_kafka'] = None\n{_SCRIPT}"
+    result = subprocess.run(
+        [sys.executable, "-c", script, *args], capture_output=True, text=True, env=environment(), timeout=60, check=True
+    )
+    assert "kazoo" in result.stdout, result.stderr
+
+
 def test_help_imports_no_command() -> None:
     """The list of commands comes from the table: none of the modules behind it is imported."""
     targets = {"zkgroup.commands." + lazy.name.replace("-", "_") for lazy in COMMANDS}
