@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from zkgroup.errors import Remedy, UsageError, as_remedy, did_you_mean
 from zkgroup.protocol.names import TopicPartition, span_list
@@ -127,6 +127,10 @@ def finding(code: str, subject: str, message: str, remedy: str | Remedy, severit
     """A finding of a kind; its worst severity where none is given."""
     worst = KINDS[code].severities[0]
     return Finding(code, severity or worst, subject, short(message, MAX_MESSAGE), as_remedy(remedy))
+
+
+#: What is found of partitions, the predicate of each.
+PartitionTexts: TypeAlias = list[tuple[TopicPartition, str]]
 
 
 def per_topic(

@@ -14,7 +14,7 @@ from typing import Final
 
 from zkgroup.errors import Remedy
 from zkgroup.groups.changes.preconditions import find_unregistered_commits
-from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
+from zkgroup.groups.findings.finding_kinds import Finding, PartitionTexts, Severity, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import (
     COMMITTED_BY_THEN,
     TO_EARLIEST,
@@ -36,7 +36,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
-Messages = list[tuple[TopicPartition, str]]
 _NO_START: Final = "a member starts here where auto.offset.reset says (largest, by default, skips all messages); "
 
 
@@ -84,8 +83,8 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
-    without: Messages = []
-    with_more: Messages = []
+    without: PartitionTexts = []
+    with_more: PartitionTexts = []
     for p in facts.partitions:
         if p.stored is not None and not p.stored.is_unreadable and not is_gone(facts, p):
             wrong_text = p.stored.error or p.stored.defect
@@ -106,8 +105,8 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
-    before: Messages = []
-    beyond: Messages = []
+    before: PartitionTexts = []
+    beyond: PartitionTexts = []
     lost_in: dict[TopicPartition, set[OffsetStore | None]] = defaultdict(set)
     over_in: dict[TopicPartition, set[OffsetStore | None]] = defaultdict(set)
     for p in facts.partitions:
@@ -189,8 +188,8 @@ def _missing(facts: GroupFacts) -> Iterator[Finding]:
 def _without(facts: GroupFacts) -> Iterator[Finding]:
     """A group that never ran has none; a member that has just started has not committed yet. Where Kafka did not
     answer, there may be one."""
-    quiet: Messages = []
-    loud: Messages = []
+    quiet: PartitionTexts = []
+    loud: PartitionTexts = []
     with_offsets = {p.topic for p in facts.partitions if p.stored is not None or p.kafka is not None}
     is_zookeepers = facts.snapshot.members and not facts.snapshot.kafka_members
     for p in facts.partitions:
@@ -257,8 +256,8 @@ def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
     before = facts.earlier
     long_ago = before is not None and facts.now - before.taken_at >= COMMITTED_BY_THEN
     former = {p.key: p for p in before.partitions} if before is not None and long_ago else {}
-    loud: Messages = []
-    quiet: Messages = []
+    loud: PartitionTexts = []
+    quiet: PartitionTexts = []
     for p in facts.partitions:
         stored, kafka = p.stored, p.kafka
         if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(facts, p):
@@ -310,13 +309,13 @@ def _has_one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
 
 
 def _growing(facts: GroupFacts) -> Iterator[Finding]:
-    """Messages came between two snapshots without a commit. Within two commit intervals that proves nothing."""
+    """PartitionTexts came between two snapshots without a commit. Within two commit intervals that proves nothing."""
     before = facts.earlier
     if before is None:
         return
     apart = facts.now - before.taken_at
     former = {p.key: p for p in before.partitions}
-    texts: Messages = []
+    texts: PartitionTexts = []
     for p in facts.partitions:
         then = former.get(p.key)
         if then is None or p.log_end is None or then.log_end is None or p.committed("both") is None:

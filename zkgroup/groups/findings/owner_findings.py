@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import Remedy
-from zkgroup.groups.findings.finding_kinds import SECOND, Finding, ago, finding, first_few, per_topic
+from zkgroup.groups.findings.finding_kinds import SECOND, Finding, PartitionTexts, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import REST, GroupFacts, topic_option, unowned
 from zkgroup.groups.group_model import GroupPartition
 from zkgroup.groups.snapshot.snapshot_defects import claim_defect
@@ -21,8 +21,6 @@ from zkgroup.text import counted, listed, short
 
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
-
-Messages = list[tuple[TopicPartition, str]]
 
 
 def diagnose_owners(facts: GroupFacts) -> list[Finding]:
@@ -125,7 +123,7 @@ def _nodes(facts: GroupFacts) -> Iterator[Finding]:
         [(p.key, f"has an unknown owner: {p.error}") for p in unreadable if not p.session_id],
         lambda keys: _release(facts, keys),
     )
-    persistent: Messages = [
+    persistent: PartitionTexts = [
         (p.key, f"is owned by {short(p.owner)} through a node that is not ephemeral, and blocks every other claim")
         for p in facts.partitions
         if p.owner is not None and p.session_id == 0
@@ -179,8 +177,8 @@ def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] 
 
 
 def _claims(facts: GroupFacts) -> Iterator[Finding]:
-    kinds: dict[str, Messages] = {}
-    stay: Messages = []
+    kinds: dict[str, PartitionTexts] = {}
+    stay: PartitionTexts = []
     for partition in facts.partitions:
         if partition.owner is not None and (wrong := _why_wrong(facts, partition)) is not None:
             of_no_session = wrong[0] == "owner-without-registration" and not partition.session_id
@@ -202,7 +200,7 @@ def _claims(facts: GroupFacts) -> Iterator[Finding]:
     for code, texts in kinds.items():
         yield from per_topic(code, texts, remedies[code])
     unreadable = {name for name, topic in facts.snapshot.topics.items() if topic.exists and topic.error is not None}
-    gone: Messages = [
+    gone: PartitionTexts = [
         (p.key, f"does not exist, and is owned by {short(p.owner)}")
         for p in facts.partitions
         if p.owner is not None and not p.exists and p.member is not None and p.topic not in unreadable
