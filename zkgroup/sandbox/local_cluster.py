@@ -57,8 +57,8 @@ class Sandbox:
     ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
     ZooKeeper grants session timeouts of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
     given are chosen; with ``broker_port`` the brokers take it and those that follow. ``java_options`` are for the
-    brokers. ``secure``: with TLS, users and access
-    lists, in addition to what every sandbox has. ``kerberos``: with a KDC, and Kerberos at ZooKeeper and brokers.
+    brokers. ``secure``: with TLS, users and access lists, in addition to what every sandbox has. ``kerberos``: with a
+    KDC, and Kerberos at ZooKeeper and brokers.
     """
 
     def __init__(

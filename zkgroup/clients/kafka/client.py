@@ -353,8 +353,10 @@ def _has_controller(admin: AdminClient, kafka_log: ClientLog, settings: KafkaSet
         if kafka_log.failure != explained:
             explained = kafka_log.failure
             trouble = connection_errors.explain(explained, settings.properties)
-            hopeless |= {trouble.server} if trouble is not None else set()
-            if trouble is not None and len(hopeless) >= enough:
+            if trouble is None:
+                continue
+            hopeless.add(trouble.server)
+            if len(hopeless) >= enough:
                 try:
                     raise trouble
                 finally:

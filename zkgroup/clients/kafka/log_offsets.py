@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -33,6 +33,7 @@ from zkgroup.protocol.procedures import batched
 #: Special times: a log's first offset, and the next one to be written.
 EARLIEST: Final = -2
 LATEST: Final = -1
+_SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
 #: The offset that brokers return for a time after the last message. librdkafka's for "none" is far below.
 _NOWHERE: Final = -1
 
@@ -121,7 +122,7 @@ def _ask(
     asked = [
         [
             client.list_offsets(
-                {KafkaTopicPartition(*p): OffsetSpec(at[p]) for p in piece},  # type: ignore[abstract]
+                {KafkaTopicPartition(*partition): _spec(at[partition]) for partition in piece},
                 isolation_level=level,
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
@@ -148,6 +149,10 @@ def _ask(
                 pass
         results.append(found)
     return results
+
+
+def _spec(at: int) -> OffsetSpec:
+    return _SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at)
 
 
 def _ask_old(

@@ -132,5 +132,7 @@ def _offset(start: StartAt, partition: TopicPartition, log: LogRange) -> int:
                     "start elsewhere, or say where to go on then with -X auto.offset.reset=smallest|largest",
                 )
             return log.start if start.reset == "smallest" else log.end
-        case _:  # the last messages: brokers find times, for all partitions at once
+        case "tail":
             return max(log.start, log.end - start.value)
+        case "time":
+            raise AssertionError("brokers find it, for all partitions at once")
