@@ -266,14 +266,14 @@ def test_both_stores(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
     args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-earliest", "--execute", "--store")
     code, rows, stderr = reset(cluster, *args, "kafka")
     assert (code, list(rows[0])) == (0, ["topic", "partition", "current", "target", "change", "note", "target_time"])
-    assert names(stderr, "warning", "ZooKeeper", f"{topic}-0", "--store both")
+    assert names(stderr, "warning", "ZooKeeper", f"{topic}-0", "reset-offsets", "--store both")
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 0)
     code, _, stderr = reset(cluster, *args, "zookeeper")
     assert (code, "warning" in stderr) == (0, False)
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (0, 0)
     in_kafka.put({P(topic, 0): 12})
     _, _, stderr = reset(cluster, *args[:-2], "--store", "zookeeper")
-    assert names(stderr, "warning", "Kafka", f"{topic}-0", "--store both")
+    assert names(stderr, "warning", "Kafka", f"{topic}-0", "reset-offsets", "--store both")
 
 
 def test_without_zookeeper(
