@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_points import Export, Paused, Points, at, drive_export, lose_session, points_of
+from export_points import PARTITIONS, Export, Paused, Points, at, drive_export, lose_session, points_of
 from exports import messages_in, nothing_in
 from lines import names
 from session_expiry import expire_session
@@ -30,7 +30,8 @@ from zkgroup.export.run.claim import ExportClaim, TakenOverError
 from zkgroup.export.run.run_states import PlannedRun
 from zkgroup.groups.changes.export_znodes import Pointer
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Delete, Ensure, Exists, Get, Node, Result, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
@@ -175,6 +176,26 @@ def test_a_failure_before_the_decision_leaves_no_trace(
             assert registry.read([Exists(znodes.group(group))]) == [None]
         export(group, topic, root=out)
         is_complete(group, topic, out)
+
+
+def test_a_restored_zookeeper_names_a_run_that_has_ended(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], registry: Registry,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Its folder is gone, and its record is in the log: the next export moves the offsets and exports nothing."""
+    group, kept = unique("restored"), list[Result]()
+    node = znodes.export_state(group)
+    export(group, topic, on_point=at("decided", lambda: kept.extend(registry.read([Get(node)]))))
+    for partition in range(PARTITIONS):
+        registry.write(Delete(znodes.offset(group, TopicPartition(topic, partition))))
+    (pointer,) = kept
+    assert isinstance(pointer, Node)
+    registry.write(Ensure(node))
+    registry.write(SetData(node, pointer.data))
+    points: Points = []
+    export(group, topic, on_point=points.append)
+    assert "runner started" not in points
+    is_complete(group, topic, tmp_path / "out")
 
 
 @pytest.mark.parametrize("found", [False, True])

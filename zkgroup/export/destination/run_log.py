@@ -147,6 +147,10 @@ class Destination:
         """The record that a run has written before its decision."""
         return self.store.read(f"{self.work(group, run)}/{RECORD}")
 
+    def logged_record(self, group: str, run: str, record: str) -> bytes | None:
+        """The record in the log, by its digest."""
+        return self.store.read(f"{LOG}/{group}/{LogEntry(run, number_of(run), record[:HASH]).name}")
+
     # --- layout -----------------------------------------------------------------------------------------------------
 
     def layout(self) -> Layout | None:

@@ -256,6 +256,8 @@ class DecidedRun:
         ``DamagedDocumentError`` where its record was changed."""
         name = f"{destination}/{destination.work(claim.group, pointer.run)}/{RECORD}"
         data = destination.written_record(claim.group, pointer.run)
+        if data is None:  # a ZooKeeper that was restored names a run that has ended
+            data = destination.logged_record(claim.group, pointer.run, str(pointer.record))
         if data is not None and digest(data) != pointer.record:
             raise damaged(name, "was changed")
         if data is None:
