@@ -200,7 +200,7 @@ BUSY: Final = "is the machine very busy? try again"
 
 
 def run_demo(*, keep: bool, name: str, total: int, kafka: str) -> None:
-    """Run the demo, in about a minute, with ``total`` messages on brokers of release ``kafka``.
+    """Run the demo, in two minutes, with ``total`` messages on brokers of release ``kafka``.
 
     With ``keep`` the sandbox is left running unless the demo fails. Raises ``VerificationError`` if a check fails.
     """
@@ -212,7 +212,7 @@ def run_demo(*, keep: bool, name: str, total: int, kafka: str) -> None:
     narrator.title("One consumer group, three members of two kinds, and its messages in Parquet")
     narrator.say(
         "Everything is real, and runs on this machine alone: a ZooKeeper, a Kafka broker, Kafka's own consumer, "
-        f"zkgroup, Spark. It takes about a minute{'' if keep else ' and leaves nothing behind'}. What follows a $ is "
+        f"zkgroup, Spark. It takes two minutes{'' if keep else ' and leaves nothing behind'}. What follows a $ is "
         "what you would type.",
         indent="",
     )

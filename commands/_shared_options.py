@@ -334,7 +334,7 @@ def check_options(
             return named(name)
         return f"{name.removesuffix('s')} {value[0] if isinstance(value, list | tuple) else value}"
 
-    for mode in goes_with.keys() & set(given):
+    for mode in filter(given.__contains__, goes_with):
         for name in given:
             if name != mode and name not in goes_with[mode]:
                 heeded = ", ".join(map(named, goes_with[mode]))

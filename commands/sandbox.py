@@ -426,7 +426,7 @@ def demo(
     ] = None,
     kafka: KafkaOption = DEFAULT_RELEASE,
 ) -> None:
-    """Show what zkgroup does, on servers of its own, in about a minute.
+    """Show what zkgroup does, on servers of its own, in two minutes.
 
     The demo starts a ZooKeeper and a broker. Kafka's own consumer and two members of zkgroup share a group, and one of
     them leaves. An export writes the remaining messages to Parquet, and Spark reads them back. Every step is checked:
