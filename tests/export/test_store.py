@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -272,6 +273,16 @@ def test_a_file_is_never_replaced(store: FolderStore) -> None:
     with pytest.raises(RefusedError, match=rf"{store.root}/0-10\.parquet\b"):
         publish(store, write_work(store, "b.tmp", b"other"), "0-10.parquet", 5)
     assert (store.root / "0-10.parquet").read_bytes() == b"first"
+
+
+def test_a_copy_of_a_destination_goes_on(store: FolderStore, tmp_path: Path) -> None:
+    """Copied while a run was being published: what had two names is two files there."""
+    work = write_work(store, "a.tmp", b"first")
+    publish(store, work, "0-10.parquet", 5)
+    copy = FolderStore(tmp_path / "copy")
+    shutil.copytree(store.root, copy.root)
+    publish(copy, work, "0-10.parquet", 5)
+    assert (copy.root / "0-10.parquet").read_bytes() == b"first"
 
 
 def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import importlib.util
 import os
 import shutil
@@ -278,16 +279,21 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        if not source.samefile(target):
-            raise name_conflict(target) from None
+        _refuse_other(source, target)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise
         # A file system without hard links. The check before is not atomic, but the group's lock keeps others away.
         if not target.exists():
             source.rename(target)
-        elif not source.samefile(target):
-            raise name_conflict(target) from None
+        else:
+            _refuse_other(source, target)
+
+
+def _refuse_other(source: Path, target: Path) -> None:
+    """Raise unless it is this file, or its copy: tools that copy folders make two files of one with two names."""
+    if not source.samefile(target) and not filecmp.cmp(source, target, shallow=False):
+        raise name_conflict(target) from None
 
 
 def _sync_folder(folder: Path) -> None:
