@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from exports import table_in
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table.snapshots import Operation
 
 from zkgroup.export.model.choices import TableKind
 from zkgroup.export.model.layout import table_name
@@ -197,8 +198,9 @@ class WalkedIceberg:
     def roll_back(self, dice: random.Random) -> Callable[[], object] | None:
         table = self._table()
         newest = None if table is None else table.current_snapshot()
-        ancestors = [] if table is None else [one.snapshot_id for one in table.history()[:-1]]
-        there = [one for one in ancestors if table.metadata.snapshot_by_id(one) is not None]
+        ancestors = [] if table is None else [table.snapshot_by_id(one.snapshot_id) for one in table.history()[:-1]]
+        # A compaction deletes all rows and adds them again: nobody has seen what was between.
+        there = [one.snapshot_id for one in ancestors if one is not None and one.summary.operation != Operation.DELETE]
         if not there or newest is None:
             return None
         table.manage_snapshots().set_current_snapshot(dice.choice(there)).commit()

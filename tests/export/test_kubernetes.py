@@ -27,7 +27,8 @@ CONF += ("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.kubernetes.al
 IMAGE = ("--conf", "spark.kubernetes.container.image=spark")
 
 pytestmark = [
-    pytest.mark.long,  # the first time, the API server is built: some minutes, and 600 MB of sources
+    pytest.mark.long,
+    pytest.mark.timeout(1200),  # the first time, the API server is built: some minutes, and 600 MB of sources
     pytest.mark.skipif(GO is None, reason="Kubernetes' API server is built with Go, which is not installed"),
 ]
 

@@ -97,7 +97,7 @@ def broker(request: pytest.FixtureRequest, zookeeper: Sandbox) -> Iterator[Broke
     release = request.param
     if RELEASES[release].kraft:
         with Sandbox(fresh_name("release"), kafka=release) as sandbox:
-            yield Broker(release, "", None, KafkaSettings(sandbox.bootstrap))
+            yield Broker(release, "", None, KafkaSettings(sandbox.bootstrap), sandbox.folder)
         return
     with (
         Sandbox(fresh_name("release"), kafka=release, zookeeper=zookeeper.address, chroot=f"/r{release}") as sandbox,
