@@ -166,10 +166,9 @@ class RangeReader:
                 position = _next_position(partition, position, batch)
                 if isinstance(batch, NativeMessages):
                     yield from self._split_native(batch)
+                    batch = []  # or it would stay in memory while the next is fetched
                 else:
-                    self._adapt(batch)
-                    yield batch
-                batch = []  # or it would stay in memory while the next is fetched
+                    yield from _split(batch, self._adapt(batch))  # which empties it, before the next is fetched
                 silence = _Silence(self._silence_timeout)
             for event in events:
                 complete |= self._handle_event(partition, position, end, event, silence)
@@ -193,7 +192,7 @@ class RangeReader:
         return [message for message in batch if message.error() is None], events
 
     def _split_native(self, batch: NativeMessages) -> Iterator[NativeMessages]:
-        """All of it, in pieces if keys and headers make it too large. Each is freed when the next is asked for."""
+        """As ``_split``: each piece is freed when the next is asked for. Keys and headers are treated alike."""
         self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _MIN_LARGE_BYTES
         if batch.size <= 2 * _BATCH_BYTES:
             yield batch
@@ -206,8 +205,8 @@ class RangeReader:
                 batch.batch.release_first(batch.start + place)
                 start, size = place, 0
 
-    def _adapt(self, batch: list[Message]) -> None:
-        """Ask for as many messages as fit."""
+    def _adapt(self, batch: list[Message]) -> int:
+        """Ask for as many messages as fit; returns the memory of these."""
         others = _keys_and_headers(batch)
         size = sum(map(len, batch)) + others
         last = batch[-_LAST:]  # those to come are rather like the last ones
@@ -215,6 +214,7 @@ class RangeReader:
         likely = max(size // len(batch), sum(map(len, last)) // len(last) + others_last)
         self.is_large |= max(others // len(batch), others_last) >= _MIN_LARGE_BYTES
         self._size = min(_MAX_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)), self._size * 4)
+        return size
 
     def _handle_event(
         self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence
@@ -323,6 +323,24 @@ def _keys_and_headers(messages: Sequence[Message]) -> int:
     keys = sum(len(key) for message in messages if (key := message.key()))
     headers = (pair for one in headers_of(messages) for pair in one or ())
     return keys + sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for name, value in headers)
+
+
+def _split(batch: list[Message], size: int) -> Iterator[list[Message]]:
+    """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
+    follow small ones."""
+    if size <= 2 * _BATCH_BYTES:
+        whole = batch[:]
+        batch.clear()
+        yield whole
+        return
+    batch.reverse()
+    while batch:
+        piece: list[Message] = []
+        size = 0
+        while batch and size < _BATCH_BYTES:
+            piece.append(batch.pop())
+            size += memory_size(piece[-1:])
+        yield piece
 
 
 def _is_foreign(event: Message, partition: TopicPartition) -> bool:
