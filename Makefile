@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 DEMO_RELEASES := 1.1.1
 TEST_RELEASES := 1.1.1 0.8.2.2 0.10.2.2 3.9.1
 # Side by side, each with servers of its own: tests/conftest.py has the units, and which are begun first.
-PYTEST := $(BIN)/python -m pytest --numprocesses 5 --dist loadscope --no-loadscope-reorder --durations 25
+PYTEST := $(BIN)/python -m pytest --numprocesses 6 --dist loadscope --no-loadscope-reorder --durations 25
 READER_TESTS := tests/clients tests/connector tests/export tests/commands/test_messages.py $(wildcard tests/commands/test_consume*.py)
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
