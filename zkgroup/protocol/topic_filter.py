@@ -109,14 +109,19 @@ def _compile(expression: str) -> Pattern[str]:
         raise UsageError(f"regular expression {_shown(expression)} is no valid text", "write it in UTF-8") from None
     except PatternError as error:
         kind, what = (UsageError, "is not supported") if error.valid_in_java else (FilterSyntaxError, "is invalid")
+        why = f"{_printable(error.message)} (at character {error.position})"
         raise kind(
-            f"regular expression {_shown(expression)} {what}: {error.message} (at character {error.position})",
+            f"regular expression {_shown(expression)} {what}: {why}",
             error.remedy or "filters are Java regular expressions; ',' means '|', and blanks are dropped",
         ) from None
 
 
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else _visible(ord(one)) for one in text)
+
+
 def _shown(expression: str) -> str:
-    shown = "".join(one if one.isprintable() else _visible(ord(one)) for one in expression)
+    shown = _printable(expression)
     return f"'{shown}'" if len(shown) <= 80 else f"'{shown[:77]}...'"
 
 
