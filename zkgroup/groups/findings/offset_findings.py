@@ -309,7 +309,7 @@ def _has_one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
 
 
 def _growing(facts: GroupFacts) -> Iterator[Finding]:
-    """PartitionTexts came between two snapshots without a commit. Within two commit intervals that proves nothing."""
+    """Messages came between two snapshots without a commit. Within two commit intervals that proves nothing."""
     before = facts.earlier
     if before is None:
         return
